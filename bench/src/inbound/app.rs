@@ -48,9 +48,9 @@ impl App {
         let router = Router::new().route("/", get(async || "ok"));
         Ok(match self {
             Self::Bare => router,
-            Self::Ours => router.layer(PerRoute::new().otherwise(ours()?)),
+            Self::Ours => router.layer(PerRoute::new().fallback(ours()?)),
             Self::OursSilent => {
-                router.layer(PerRoute::new().otherwise(ours()?.headers(Styles::NONE)))
+                router.layer(PerRoute::new().fallback(ours()?.headers(Styles::NONE)))
             }
             Self::Governor => {
                 let config =

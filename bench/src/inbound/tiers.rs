@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use indicatif::ProgressBar;
-use tidegate::admission::{Admission, Caller, Rules, Verdict};
+use tidegate::admission::{Admission, AdmissionDecision, Caller, Rules};
 use tidegate::{Engine, MemoryStore, Policy};
 
 use crate::contender::{Contender, decide_each};
@@ -87,7 +87,7 @@ impl Contender for Door {
             // Three digits of the id: 4,096 organizations.
             let organization = &client[7..10];
             let caller = Caller::new().organization(organization).client(client);
-            self.0.admit(caller).now().as_ref().is_ok_and(Verdict::is_admitted)
+            self.0.admit(caller).now().as_ref().is_ok_and(AdmissionDecision::is_admitted)
         })
     }
 }

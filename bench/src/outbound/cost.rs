@@ -57,8 +57,14 @@ pub(super) enum Part {
 }
 
 impl Part {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Bare, Self::Limited, Self::WithReportedLimits, Self::Retried, Self::Adapter, Self::Stack];
+    pub(super) const ALL: [Self; 6] = [
+        Self::Bare,
+        Self::Limited,
+        Self::WithReportedLimits,
+        Self::Retried,
+        Self::Adapter,
+        Self::Stack,
+    ];
 
     pub(super) const fn name(self) -> &'static str {
         match self {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use tidegate_llm::{Answer, Call, CallError};
-use tidegate_sim::{Ending, Simulator};
+use tidegate_sim::{CallEnding, Simulator};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -74,7 +74,7 @@ fn virtual_time() -> Result<Runtime> {
 /// The provider's charges for answered calls.
 fn answered(simulator: &Simulator) -> Work {
     let entries = simulator.ledger().entries();
-    let complete = entries.iter().filter(|entry| entry.ending == Ending::Complete);
+    let complete = entries.iter().filter(|entry| entry.ending == CallEnding::Complete);
     complete.fold(Work::default(), |work, entry| Work {
         requests: work.requests + entry.charged.requests,
         tokens: work.tokens + entry.charged.total(),

@@ -31,7 +31,8 @@ pub(super) enum Role {
 }
 
 impl Role {
-    pub(super) const ALL: [Self; 4] = [Self::Configured, Self::FromHeaders, Self::Loop, Self::Bucket];
+    pub(super) const ALL: [Self; 4] =
+        [Self::Configured, Self::FromHeaders, Self::Loop, Self::Bucket];
 
     pub(super) const fn name(self) -> &'static str {
         match self {

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate::{FailureRule, Store as _};
-use tidegate_core::{Answer, Answers, Charge, Limit, Operation};
+use tidegate_core::{Charge, Limit, Operation, StoreResponse, StoreResponses};
 use tidegate_redis::RedisStore;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
@@ -74,7 +74,7 @@ impl Scenario {
     /// Restores the server and waits until it responds.
     fn bring_back(self, servers: &Servers) {
         match self {
-            Self::Killed => servers.server().start_again(),
+            Self::Killed => servers.server().restart(),
             Self::Frozen => {
                 servers.server().cont();
                 let _ = servers.server().command(&["PING"]);
@@ -110,10 +110,10 @@ pub(super) async fn run(
 }
 
 /// A node: a store with one connection, under a guard.
-async fn guard(servers: &Servers) -> Result<Guarded> {
+async fn guard(servers: &Servers) -> Result<GuardedStore> {
     let store = RedisStore::builder(&servers.url()).open()?;
     store.connected().await?;
-    let builder = Guarded::builder(Arc::new(store)).timeout(TIMEOUT);
+    let builder = GuardedStore::builder(Arc::new(store)).timeout(TIMEOUT);
     Ok(builder.default_rule(FailureRule::Local).build()?)
 }
 
@@ -122,7 +122,7 @@ async fn once(
     script: Script,
     servers: &Arc<Servers>,
     orders: &Arc<Orders>,
-    guarded: &Guarded,
+    guarded: &GuardedStore,
 ) -> Result<(Vec<Entry>, Moments)> {
     let (stopwatch, over) = (Stopwatch::start(), Arc::new(AtomicBool::new(false)));
     let limit = Limit::named("client", policy()?)?;
@@ -162,7 +162,7 @@ async fn off_the_runtime(
 }
 
 struct Caller {
-    guarded: Guarded,
+    guarded: GuardedStore,
     limit: Limit,
     caller: usize,
     stopwatch: Stopwatch,
@@ -171,7 +171,7 @@ struct Caller {
 impl Caller {
     async fn ask(self, orders: Arc<Orders>, over: Arc<AtomicBool>) -> Result<Vec<Entry>> {
         let mut entries = Vec::with_capacity(4_096);
-        let mut answers = Answers::new();
+        let mut answers = StoreResponses::new();
         for key in orders.of(KeyDistribution::Many, self.caller) {
             if over.load(Ordering::Relaxed) {
                 break;
@@ -180,7 +180,7 @@ impl Caller {
             let asked = self.stopwatch.elapsed();
             self.guarded.submit(&[Operation::Take(&charges)], &mut answers).await;
             let ended = self.stopwatch.elapsed();
-            let Answer::Decision(decision) =
+            let StoreResponse::Decision(decision) =
                 answers.pop().context("the store returned no answer")??
             else {
                 anyhow::bail!("not a decision");

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use tidegate_config::{Loader, Plan, process_environment};
-use tidegate_server::{Reached, check_plan, configured_providers, reach};
+use tidegate_config::{Config, Loader, process_environment};
+use tidegate_server::{ProbeResult, check_config, configured_providers, probe_providers};
 
 use crate::failure::Failure;
 use crate::terminal::{eprint_line, print};
@@ -12,7 +12,7 @@ use crate::terminal::{eprint_line, print};
 /// without flags and database. With `strict`, also connects to every configured provider.
 pub(crate) fn check(file: PathBuf, strict: bool) -> Result<(), Failure> {
     let loader = Loader::default().file(file).environment(process_environment());
-    let plan = loader.layers()?.check()?;
+    let plan = loader.layers()?.validate_strictly()?;
     for warning in &plan.warnings {
         eprint_line(&warning.to_string());
     }
@@ -20,7 +20,7 @@ pub(crate) fn check(file: PathBuf, strict: bool) -> Result<(), Failure> {
         eprint_line(&variable.to_string());
     }
     // Limits are tried on temporary stores, which need a runtime.
-    crate::block_on(async { check_plan(&plan) })?.map_err(Failure::Unusable)?;
+    crate::block_on(async { check_config(&plan) })?.map_err(Failure::Unusable)?;
     if strict {
         reach_all(&plan)?;
     }
@@ -28,7 +28,7 @@ pub(crate) fn check(file: PathBuf, strict: bool) -> Result<(), Failure> {
 }
 
 /// Connects to every configured provider and reports each result.
-fn reach_all(plan: &Plan) -> Result<(), Failure> {
+fn reach_all(plan: &Config) -> Result<(), Failure> {
     let providers = configured_providers(plan);
     if providers.is_empty() {
         eprint_line("no provider is configured; nothing to connect to");
@@ -36,17 +36,17 @@ fn reach_all(plan: &Plan) -> Result<(), Failure> {
     }
     eprint_line(&format!("trying to reach {}", providers.join(", ")));
     let mut failed = 0;
-    let report = |reached: Reached| {
+    let report = |reached: ProbeResult| {
         failed += usize::from(reached.error.is_some());
         eprint_line(&describe(&reached));
     };
-    crate::block_on(reach(plan, report))?;
+    crate::block_on(probe_providers(plan, report))?;
     if failed == 0 { Ok(()) } else { Err(Failure::Unreachable(failed, providers.len())) }
 }
 
 /// Describes the result for one provider.
-fn describe(reached: &Reached) -> String {
-    let Reached { provider, base_url, proxy, error, .. } = reached;
+fn describe(reached: &ProbeResult) -> String {
+    let ProbeResult { provider, base_url, proxy, error, .. } = reached;
     let via = proxy.as_ref().map_or(String::new(), |proxy| format!(" through proxy {proxy}"));
     match error {
         None => format!("{provider}: reached {base_url}{via}"),

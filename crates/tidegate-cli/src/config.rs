@@ -4,8 +4,8 @@
 //! changes by itself.
 
 use serde::Serialize;
-use tidegate_config::{Effective, Layers, Overrides, Patch, schema};
-use tidegate_server::{Change, Database, Note, StartError, check_change};
+use tidegate_config::{EffectiveSetting, Layers, Overrides, Patch, schema};
+use tidegate_server::{ChangeOrigin, Database, SettingUpdate, StartError, check_change};
 
 use crate::args::{ConfigAction, ConfigLocation};
 use crate::failure::Failure;
@@ -35,7 +35,7 @@ fn set(pairs: &[String]) -> Result<Patch, Failure> {
 
 fn show(location: ConfigLocation, part: &str, json: bool) -> Result<(), Failure> {
     let layers = location.layers()?;
-    let layers = match Database::of(&layers.plan()?)? {
+    let layers = match Database::from_config(&layers.validate()?)? {
         None => layers,
         Some(database) => match crate::block_on(database.read())? {
             Ok(stored) => layers.with_overrides(Overrides::from_iter(stored.settings)),
@@ -45,7 +45,7 @@ fn show(location: ConfigLocation, part: &str, json: bool) -> Result<(), Failure>
             }
         },
     };
-    for warning in &layers.plan()?.warnings {
+    for warning in &layers.validate()?.warnings {
         eprint_line(&warning.to_string());
     }
     let shown: Vec<_> = layers.effective().into_iter().filter(|one| one.is_in(part)).collect();
@@ -60,22 +60,22 @@ fn show(location: ConfigLocation, part: &str, json: bool) -> Result<(), Failure>
 #[derive(Serialize)]
 struct SettingWithPlace<'e> {
     #[serde(flatten)]
-    setting: &'e Effective,
+    setting: &'e EffectiveSetting,
     #[serde(skip_serializing_if = "Option::is_none")]
     place: Option<&'e str>,
 }
 
-impl<'e> From<&'e Effective> for SettingWithPlace<'e> {
-    fn from(setting: &'e Effective) -> Self {
+impl<'e> From<&'e EffectiveSetting> for SettingWithPlace<'e> {
+    fn from(setting: &'e EffectiveSetting) -> Self {
         Self { setting, place: setting.place.as_deref() }
     }
 }
 
 /// Formats settings in columns, one per line.
-fn table(settings: &[Effective]) -> String {
+fn table(settings: &[EffectiveSetting]) -> String {
     let key = settings.iter().map(|one| one.key.len()).max().unwrap_or(0);
     let value = settings.iter().map(|one| one.value.len()).max().unwrap_or(0).min(40);
-    let line = |one: &Effective| {
+    let line = |one: &EffectiveSetting| {
         let shadowed: Vec<_> =
             one.shadowed.iter().map(|(source, value)| format!("{source} {value}")).collect();
         let over = if shadowed.is_empty() { String::new() } else { " over ".to_owned() };
@@ -89,7 +89,7 @@ fn table(settings: &[Effective]) -> String {
 fn change(location: ConfigLocation, patch: &Patch) -> Result<(), Failure> {
     patch.check()?;
     let layers = location.layers()?;
-    let database = Database::of(&layers.plan()?)?.ok_or(Failure::NoDatabase)?;
+    let database = Database::from_config(&layers.validate()?)?.ok_or(Failure::NoDatabase)?;
     let revision = crate::block_on(write(&database, &layers, patch))??;
     print(&format!("revision {revision}"))
 }
@@ -101,11 +101,11 @@ async fn write(database: &Database, layers: &Layers, patch: &Patch) -> Result<u6
     let after = layers.with_overrides(patch.apply(&before));
     check_change(&layers.with_overrides(before.clone()), &after).map_err(StartError::from)?;
     let changes = patch.difference(&before).into_iter();
-    let changes: Vec<_> = changes.map(|(key, value)| Change { key, value }).collect();
+    let changes: Vec<_> = changes.map(|(key, value)| SettingUpdate { key, value }).collect();
     if changes.is_empty() {
         return Ok(stored.revision);
     }
-    let note = Note { door: "cli", who: None };
+    let note = ChangeOrigin { door: "cli", who: None };
     // Pass the revision that was validated, so that a concurrent change makes the write fail.
     let stored = database.write(&changes, &note, Some(stored.revision)).await?;
     print_new_warnings(&layers.with_overrides(before), &after);
@@ -114,7 +114,8 @@ async fn write(database: &Database, layers: &Layers, patch: &Patch) -> Result<u6
 
 /// Prints the warnings that a change causes.
 fn print_new_warnings(before: &Layers, after: &Layers) {
-    let warnings = |layers: &Layers| layers.plan().map(|plan| plan.warnings).unwrap_or_default();
+    let warnings =
+        |layers: &Layers| layers.validate().map(|plan| plan.warnings).unwrap_or_default();
     let known = warnings(before);
     for warning in warnings(after).iter().filter(|warning| !known.contains(warning)) {
         eprint_line(&warning.to_string());
@@ -122,8 +123,8 @@ fn print_new_warnings(before: &Layers, after: &Layers) {
 }
 
 fn history(location: ConfigLocation, limit: usize) -> Result<(), Failure> {
-    let plan = location.layers()?.plan()?;
-    let database = Database::of(&plan)?.ok_or(Failure::NoDatabase)?;
+    let plan = location.layers()?.validate()?;
+    let database = Database::from_config(&plan)?.ok_or(Failure::NoDatabase)?;
     let history = crate::block_on(database.history(limit))??;
     let lines = history.iter().map(|one| {
         let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());

@@ -8,8 +8,8 @@ use crate::terminal::{eprint_line, print};
 
 /// Runs a `db` subcommand.
 pub(crate) fn db(location: ConfigLocation, action: DbAction) -> Result<(), Failure> {
-    let plan = location.layers()?.plan()?;
-    let database = Database::of(&plan)?.ok_or(Failure::NoDatabase)?;
+    let plan = location.layers()?.validate()?;
+    let database = Database::from_config(&plan)?.ok_or(Failure::NoDatabase)?;
     match action {
         DbAction::Migrate => migrate(&database),
     }

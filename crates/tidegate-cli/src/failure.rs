@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use tidegate_config::ConfigError;
-use tidegate_server::{ChangeError, DatabaseError, MintError, StartError};
+use tidegate_server::{ChangeError, CreateTokenError, DatabaseError, StartError};
 
 /// An error that ends the program.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +26,7 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Database(#[from] DatabaseError),
     #[error("cannot create a token: {0}")]
-    Token(#[from] MintError),
+    Token(#[from] CreateTokenError),
     #[error("cannot serialize the settings: {0}")]
     Json(serde_json::Error),
     #[error(transparent)]
@@ -55,8 +55,8 @@ impl Failure {
 
 fn error_count(error: &ConfigError) -> String {
     match error {
-        ConfigError::Invalid(faults) if faults.len() > 1 => {
-            format!("configuration rejected: {} errors", faults.len())
+        ConfigError::Invalid(violations) if violations.len() > 1 => {
+            format!("configuration rejected: {} errors", violations.len())
         }
         ConfigError::Invalid(_) => "configuration rejected: 1 error".to_owned(),
         _ => "cannot read the configuration file".to_owned(),

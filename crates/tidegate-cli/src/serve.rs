@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 
-use tidegate_config::{Key, Layers, Plan, process_environment};
+use tidegate_config::{Config, Key, Layers, process_environment};
 use tidegate_server::{Drained, Running, Server};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -16,7 +16,7 @@ use crate::terminal::{eprint_line, print};
 pub(crate) fn serve(args: ServeArgs) -> Result<(), Failure> {
     init_logging()?;
     let layers = load(args)?;
-    let plan = layers.plan()?;
+    let plan = layers.validate()?;
     if let Some(hint) = host_hint(&plan) {
         eprint_line(&hint);
     }
@@ -53,7 +53,7 @@ fn load(args: ServeArgs) -> Result<Layers, Failure> {
     Ok(loader.layers()?)
 }
 
-async fn run(server: Server, plan: &Plan) -> Result<(), Failure> {
+async fn run(server: Server, plan: &Config) -> Result<(), Failure> {
     // Install handlers first, so that a signal during startup stops the server too.
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Runtime)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Runtime)?;
@@ -103,7 +103,7 @@ fn announce(running: &Running) -> Result<(), Failure> {
 }
 
 /// Returns an example request that works with this configuration.
-fn curl(http: SocketAddr, plan: &Plan) -> String {
+fn curl(http: SocketAddr, plan: &Config) -> String {
     let limit = match plan.limits.by_name.keys().next() {
         Some(name) => format!(r#""limit":"{name}""#),
         None => r#""policy":{"capacity":10,"tokens_per_second":1}"#.to_owned(),
@@ -115,15 +115,15 @@ fn curl(http: SocketAddr, plan: &Plan) -> String {
 }
 
 /// Returns the base URLs to configure in SDKs.
-fn base_urls(http: SocketAddr, plan: &Plan) -> Vec<String> {
-    let providers = plan.providers.iter().filter(|(_, it)| it.has_path());
+fn base_urls(http: SocketAddr, plan: &Config) -> Vec<String> {
+    let providers = plan.providers.iter().filter(|(_, it)| it.has_gateway_path());
     let lines = providers.map(|(name, it)| format!("  {name}: http://{http}{}", it.sdk_path()));
     let head = "base URLs to set in the SDKs of LLM providers:";
     [head.to_owned()].into_iter().chain(lines).collect()
 }
 
 /// Returns a hint if the HTTP API listens beyond loopback but accepts no other host names.
-fn host_hint(plan: &Plan) -> Option<String> {
+fn host_hint(plan: &Config) -> Option<String> {
     let (http, hosts) = (plan.listen.http.value, &plan.listen.allowed_hosts.value);
     (!http.ip().is_loopback() && hosts.is_empty()).then(|| {
         format!(

@@ -1,10 +1,10 @@
-//! Configuration errors, with the place where each one was made.
+//! Configuration errors, with the position of each.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use crate::fault::Fault;
+use crate::violation::Violation;
 
 /// Where an invalid value was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,31 +48,31 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A violated rule together with its place.
+/// A violation and where the value came from.
 #[derive(Debug)]
-pub struct Located {
+pub struct LocatedViolation {
     /// Where the value was set.
     pub origin: Origin,
     /// What is wrong with it.
-    pub fault: Fault,
+    pub violation: Violation,
 }
 
-impl Located {
+impl LocatedViolation {
     /// Renders the error without its key, for callers that show the key separately: `must be a
     /// whole number >= 1 (change: 0)`.
     #[must_use]
     pub fn without_key(&self) -> String {
-        let (rule, origin) = (self.fault.rule_text(), &self.origin);
-        match &self.fault.value {
+        let (rule, origin) = (self.violation.rule_text(), &self.origin);
+        match &self.violation.value {
             Some(value) => format!("{rule} ({origin}: {value})"),
             None => format!("{rule} ({origin})"),
         }
     }
 }
 
-impl fmt::Display for Located {
+impl fmt::Display for LocatedViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.origin, self.fault)
+        write!(f, "{}: {}", self.origin, self.violation)
     }
 }
 
@@ -90,26 +90,26 @@ pub enum ConfigError {
     },
     /// The configuration is invalid. Contains every violation found, not only the first.
     #[error("{}", lines(.0))]
-    Invalid(Vec<Located>),
+    Invalid(Vec<LocatedViolation>),
 }
 
 impl ConfigError {
     /// Creates an error for a requested change.
-    pub(crate) fn of_change(faults: Vec<Fault>) -> Self {
-        let located = |fault| Located { origin: Origin::Change, fault };
-        Self::Invalid(faults.into_iter().map(located).collect())
+    pub(crate) fn of_change(violations: Vec<Violation>) -> Self {
+        let located = |violation| LocatedViolation { origin: Origin::Change, violation };
+        Self::Invalid(violations.into_iter().map(located).collect())
     }
 
     /// Returns all violations; empty if the file could not be read.
     #[must_use]
-    pub fn faults(&self) -> &[Located] {
+    pub fn violations(&self) -> &[LocatedViolation] {
         match self {
-            Self::Invalid(faults) => faults,
+            Self::Invalid(violations) => violations,
             Self::Read { .. } => &[],
         }
     }
 }
 
-fn lines(faults: &[Located]) -> String {
-    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+fn lines(violations: &[LocatedViolation]) -> String {
+    violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }

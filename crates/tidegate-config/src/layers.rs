@@ -26,15 +26,15 @@ use self::merge::{Merged, Shadow};
 use self::overrides::Overrides;
 use self::tree::{build_tree, leaves};
 use self::variables::{KnownNames, UnknownVariable, VariableLayer};
-use crate::error::{ConfigError, Located, Origin};
-use crate::fault::{Fault, Rule};
-use crate::plan::Plan;
+use crate::config::Config;
+use crate::error::{ConfigError, LocatedViolation, Origin};
 use crate::sections::keys;
 use crate::sections::read_context::ReadContext;
 use crate::sections::redact::redacted;
 use crate::values::key_path;
-use crate::values::setting::{Place, Source};
+use crate::values::setting::{Position, Source};
 use crate::values::value::{Node, Value};
+use crate::violation::{Rule, Violation};
 use crate::warning::Warning;
 
 /// All configuration layers of a program.
@@ -44,7 +44,7 @@ use crate::warning::Warning;
 /// let layers = Loader::default().text_layers("in-line", "[limits.api]\nrate = \"50/s\"\n");
 /// let patch = Patch::default().set("limits.api.rate", "10/s");
 /// let changed = layers.with_overrides(patch.apply(layers.overrides()));
-/// assert_eq!(changed.plan()?.warnings.len(), 1, "the file is shadowed");
+/// assert_eq!(changed.validate()?.warnings.len(), 1, "the file is shadowed");
 /// let rate = changed.effective().into_iter().find(|it| it.key == "limits.api.rate").unwrap();
 /// assert_eq!((rate.value.as_str(), rate.source), ("\"10/s\"", Source::Database));
 /// # Ok::<(), tidegate_config::ConfigError>(())
@@ -74,7 +74,7 @@ pub(crate) enum FileLookup {
 /// The merged layers, with the problems found while merging.
 pub(crate) struct MergeResult<'l> {
     pub(crate) merged: Merged<'l>,
-    pub(crate) faults: Vec<Fault>,
+    pub(crate) violations: Vec<Violation>,
     warnings: Vec<Warning>,
     unknown: Vec<UnknownVariable>,
 }
@@ -84,7 +84,7 @@ impl Layers {
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] with all violations of all layers.
-    pub fn plan(&self) -> Result<Plan, ConfigError> {
+    pub fn validate(&self) -> Result<Config, ConfigError> {
         self.read(ReadContext::of(&self.environment))
     }
 
@@ -94,29 +94,30 @@ impl Layers {
     /// ```
     /// let text = "[providers.openai]\napi_key_env = \"OPENAI_API_KEY\"\n";
     /// let layers = tidegate_config::Loader::default().text_layers("in-line", text);
-    /// assert_eq!(layers.plan()?.warnings.len(), 1);
-    /// assert!(layers.check().is_err());
+    /// assert_eq!(layers.validate()?.warnings.len(), 1);
+    /// assert!(layers.validate_strictly().is_err());
     /// # Ok::<(), tidegate_config::ConfigError>(())
     /// ```
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] with all violations of all layers.
-    pub fn check(&self) -> Result<Plan, ConfigError> {
+    pub fn validate_strictly(&self) -> Result<Config, ConfigError> {
         self.read(ReadContext::to_check(&self.environment))
     }
 
-    fn read(&self, mut context: ReadContext<'_>) -> Result<Plan, ConfigError> {
-        let MergeResult { merged, mut faults, warnings, unknown } = self.merge();
-        let plan = Plan::read(&merged.tree, &mut context, &mut faults);
-        faults.extend(merged.shadows.iter().filter_map(|shadow| check_shadowed(shadow, &context)));
-        if !faults.is_empty() {
-            return Err(ConfigError::Invalid(self.locate(faults)));
+    fn read(&self, mut context: ReadContext<'_>) -> Result<Config, ConfigError> {
+        let MergeResult { merged, mut violations, warnings, unknown } = self.merge();
+        let config = Config::read(&merged.tree, &mut context, &mut violations);
+        violations
+            .extend(merged.shadows.iter().filter_map(|shadow| check_shadowed(shadow, &context)));
+        if !violations.is_empty() {
+            return Err(ConfigError::Invalid(self.locate(violations)));
         }
         let unused = self.unused_warnings(&merged);
         let shadowed = override_warnings(&merged);
-        let not_tiers = plan.admission.unusable_tiers(&plan.limits);
+        let not_tiers = config.admission.unusable_tiers(&config.limits);
         let not_tiers = not_tiers.map(|limit| Warning::NotATier { limit });
-        Ok(Plan {
+        Ok(Config {
             file: self.file().map(ToOwned::to_owned),
             unknown_variables: unknown,
             warnings: warnings
@@ -127,7 +128,7 @@ impl Layers {
                 .chain(shadowed)
                 .chain(self.unsaved_warning())
                 .collect(),
-            ..plan
+            ..config
         })
     }
 
@@ -135,7 +136,7 @@ impl Layers {
     ///
     /// # Errors
     /// [`ConfigError::Read`] if the file cannot be read.
-    pub fn reread(&self) -> Result<Self, ConfigError> {
+    pub fn reload_file(&self) -> Result<Self, ConfigError> {
         let file = match self.lookup {
             FileLookup::Text => self.file.clone(),
             _ => self.lookup.read(&self.environment)?,
@@ -185,35 +186,35 @@ impl Layers {
 
     /// Merges the layers, the lowest first.
     pub(crate) fn merge(&self) -> MergeResult<'_> {
-        let mut faults = Vec::new();
-        let defaults = toml_text::parse(DEFAULT_FILE, Source::Default, &mut faults);
+        let mut violations = Vec::new();
+        let defaults = toml_text::parse(DEFAULT_FILE, Source::Default, &mut violations);
         let file = self.file.as_ref();
-        let file = file.map(|file| toml_text::parse(&file.text, Source::File, &mut faults));
-        let database = build_tree(self.overrides.leaves(self.overridden_by, &mut faults));
+        let file = file.map(|file| toml_text::parse(&file.text, Source::File, &mut violations));
+        let database = build_tree(self.overrides.leaves(self.overridden_by, &mut violations));
         let mut names = KnownNames::default();
         [Some(&defaults), file.as_ref(), Some(&database)]
             .into_iter()
             .flatten()
             .for_each(|layer| names.add_layer(layer));
         let variables = VariableLayer::read(&self.environment, names);
-        faults.extend(variables.faults);
+        violations.extend(variables.violations);
         let mut merged = Merged::new(defaults);
         let environment = build_tree(variables.leaves);
         let flags = build_tree(self.flags.leaves());
         for layer in [file, Some(environment), Some(database), Some(flags)].into_iter().flatten() {
             merged.overlay(layer);
         }
-        MergeResult { merged, faults, warnings: variables.warnings, unknown: variables.unknown }
+        MergeResult { merged, violations, warnings: variables.warnings, unknown: variables.unknown }
     }
 
     /// Returns a warning for each effective, explicitly set value of an unused key.
     fn unused_warnings(&self, merged: &Merged<'_>) -> Vec<Warning> {
         let warning = |(names, value): (Vec<&str>, &Value<'_>)| {
-            let why = keys::find(&names)?.why_unused()?;
-            let set = value.place.source != Source::Default;
+            let why = keys::find(&names)?.unused_reason()?;
+            let set = value.position.source != Source::Default;
             set.then(|| Warning::Unused {
                 key: key_path::join(&names),
-                origin: self.origin(value.place),
+                origin: self.origin(value.position),
                 why,
             })
         };
@@ -223,16 +224,16 @@ impl Layers {
     /// Returns a warning if changes at run time would be lost on restart.
     fn unsaved_warning(&self) -> Option<Warning> {
         let lost = self.overridden_by == Source::Runtime && !self.overrides.is_empty();
-        lost.then(|| Warning::NotKept { settings: self.overrides.len() })
+        lost.then(|| Warning::LostOnRestart { settings: self.overrides.len() })
     }
 
     /// Translates an internal position into one that users understand.
-    pub(crate) fn origin(&self, place: Place) -> Origin {
-        let variable = || place.at.and_then(|at| self.environment.get_at(at));
-        match place.source {
+    pub(crate) fn origin(&self, position: Position) -> Origin {
+        let variable = || position.at.and_then(|at| self.environment.get_at(at));
+        match position.source {
             Source::Default => Origin::Default,
             Source::File => match &self.file {
-                Some(file) => file.origin(place.at),
+                Some(file) => file.origin(position.at),
                 None => Origin::Default,
             },
             Source::Environment => {
@@ -240,18 +241,21 @@ impl Layers {
             }
             Source::Database => Origin::Database,
             Source::Runtime => Origin::Runtime,
-            Source::Flag => Origin::Flag(place.at.map_or("", |at| self.flags.name_at(at))),
+            Source::Flag => Origin::Flag(position.at.map_or("", |at| self.flags.name_at(at))),
         }
     }
 
     /// Sorts violations by layer, and within the file by position.
-    fn locate(&self, mut faults: Vec<Fault>) -> Vec<Located> {
-        faults.sort_by_key(|fault| {
-            let in_text = fault.place.source == Source::File;
-            (fault.place.source, fault.place.at.filter(|_| in_text))
+    fn locate(&self, mut violations: Vec<Violation>) -> Vec<LocatedViolation> {
+        violations.sort_by_key(|violation| {
+            let in_text = violation.position.source == Source::File;
+            (violation.position.source, violation.position.at.filter(|_| in_text))
         });
-        let locate = |fault: Fault| Located { origin: self.origin(fault.place), fault };
-        faults.into_iter().map(locate).collect()
+        let locate = |violation: Violation| LocatedViolation {
+            origin: self.origin(violation.position),
+            violation,
+        };
+        violations.into_iter().map(locate).collect()
     }
 }
 
@@ -267,24 +271,24 @@ impl FileLookup {
 }
 
 /// Checks a shadowed value, which becomes effective when the value above it is removed.
-fn check_shadowed(shadow: &Shadow<'_>, context: &ReadContext<'_>) -> Option<Fault> {
+fn check_shadowed(shadow: &Shadow<'_>, context: &ReadContext<'_>) -> Option<Violation> {
     let (value, names) = (&shadow.value, &shadow.names);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    if value.place.source == Source::Default {
+    if value.position.source == Source::Default {
         return None;
     }
     let rule = match (keys::find(&names), &value.node) {
         (Some(known), _) => {
             let bounded = ["max_concurrent_requests", "max_retries"];
             let bounded = names.last().is_some_and(|name| bounded.contains(name));
-            let lenient = bounded && context.is_lenient(value.place);
+            let lenient = bounded && context.is_lenient(value.position);
             known.check(value).err().filter(|_| !lenient)?
         }
         (None, Node::Table(_)) => return None,
         (None, _) if is_section(&names) => Rule::NotTable,
         (None, _) => patch::unknown(&names),
     };
-    Some(Fault::at_names(&names, value, rule))
+    Some(Violation::at_names(&names, value, rule))
 }
 
 /// Returns whether `names` is the path of a section.
@@ -298,22 +302,21 @@ fn is_section(names: &[&str]) -> bool {
 /// Returns a warning for each value of file or environment that a run-time change shadows.
 fn override_warnings(merged: &Merged<'_>) -> Vec<Warning> {
     let winners: HashMap<Vec<&str>, &Value<'_>> = leaves(&merged.tree).into_iter().collect();
-    let hidden = merged
-        .shadows
-        .iter()
-        .filter(|shadow| [Source::File, Source::Environment].contains(&shadow.value.place.source));
+    let hidden = merged.shadows.iter().filter(|shadow| {
+        [Source::File, Source::Environment].contains(&shadow.value.position.source)
+    });
     let warning = |shadow: &Shadow<'_>| {
         let by: Vec<&str> = shadow.by.iter().map(String::as_str).collect();
         let changed = [Source::Database, Source::Runtime];
-        let winner = winners.get(&by).filter(|it| changed.contains(&it.place.source))?;
+        let winner = winners.get(&by).filter(|it| changed.contains(&it.position.source))?;
         let names: Vec<&str> = shadow.names.iter().map(String::as_str).collect();
         Some(Warning::Shadowed {
             value: redacted(&names, &shadow.value).to_string(),
             key: key_path::join(&names),
-            source: shadow.value.place.source,
+            source: shadow.value.position.source,
             by_value: redacted(&by, winner).to_string(),
             by: key_path::join(&by),
-            by_source: winner.place.source,
+            by_source: winner.position.source,
         })
     };
     hidden.filter_map(warning).collect()

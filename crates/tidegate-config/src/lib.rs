@@ -1,4 +1,4 @@
-//! Configuration of the Tidegate program: turns raw text into one validated [`Plan`].
+//! Configuration of the Tidegate program: turns raw text into one validated [`Config`].
 //!
 //! A [`Loader`] collects the [`Layers`]: flags override the database, which overrides the
 //! environment, the file and the defaults. Layers are merged value by value, and every value
@@ -12,53 +12,53 @@
 //! This crate opens no socket, store or database. It reads the process environment in one function,
 //! [`process_environment`].
 
+mod config;
 mod error;
-mod fault;
 mod layers;
-mod plan;
 mod schema;
 mod sections;
 mod values;
+mod violation;
 mod warning;
 
-pub use error::{ConfigError, Located, Origin};
-pub use fault::{Fault, Rule, nearest};
+pub use config::Config;
+pub use error::{ConfigError, LocatedViolation, Origin};
 pub use layers::Layers;
-pub use layers::effective::{Changed, Effective, diff};
+pub use layers::effective::{EffectiveSetting, SettingChange, diff};
 pub use layers::environment::{Environment, process_environment};
 pub use layers::file::DEFAULT_FILE;
 pub use layers::flags::Key;
 pub use layers::loader::Loader;
 pub use layers::overrides::{
-    LONGEST_KEY, LONGEST_VALUE, MOST_CHANGES, MOST_SETTINGS, Overrides, shown_value,
+    MAX_CHANGES, MAX_KEY_CHARS, MAX_SETTINGS, MAX_VALUE_CHARS, Overrides, redacted_value,
 };
 pub use layers::patch::Patch;
 pub use layers::variables::UnknownVariable;
-pub use plan::Plan;
 pub use schema::schema;
-pub use sections::admin::{AdminPlan, TokenHash};
-pub use sections::admission::{AdmissionPlan, AllowedClient};
-pub use sections::api::ApiPlan;
-pub use sections::bypass::{Bypass, BypassError};
-pub use sections::database::{DatabasePlan, DatabaseUrl};
+pub use sections::admin::{AdminConfig, TokenHash};
+pub use sections::admission::{AdmissionConfig, AllowedClient};
+pub use sections::api::ApiConfig;
+pub use sections::database::{DatabaseConfig, DatabaseUrl};
 pub use sections::describe::KeyDescription;
-pub use sections::gateway::GatewayPlan;
+pub use sections::gateway::GatewayConfig;
 pub use sections::keys::{KnownKey, known_keys};
-pub use sections::limits::{LimitPlan, Limits};
+pub use sections::limits::{LimitConfig, Limits};
 pub use sections::listen::Listen;
-pub use sections::modules::{Modules, RateLimitPlan};
-pub use sections::policy::{Calendar, PolicyPlan, read_policy};
+pub use sections::modules::{Modules, RateLimitConfig};
+pub use sections::no_proxy::{NoProxy, NoProxyError};
+pub use sections::policy::{Calendar, PolicyConfig, read_policy};
 pub use sections::providers::{
-    AllKeysPlan, AutoTunePlan, BreakerPlan, EndpointPlan, FallbackModels, ModelPlan,
-    ProviderLimits, ProviderPlan, RampPlan,
+    AllKeysConfig, AutoTuneConfig, BreakerConfig, EndpointConfig, FallbackModels, ModelConfig,
+    ProviderConfig, ProviderLimits, RampConfig,
 };
-pub use sections::proxy::ProxyPlan;
-pub use sections::store::{StorePlan, StoreUrl};
+pub use sections::proxy::ProxyConfig;
+pub use sections::store::{StoreConfig, StoreUrl};
 pub use values::duration::DurationError;
 pub use values::fields::{Fields, Path};
 pub use values::postgres_url::{PostgresTls, PostgresUrl, PostgresUrlError};
 pub use values::redis_url::{RedisUrl, RedisUrlError};
-pub use values::setting::{Place, Setting, Source};
+pub use values::setting::{Position, Setting, Source};
 pub use values::size::{ByteSize, SizeError};
 pub use values::value::{Entry, Node, Number, Value};
+pub use violation::{Rule, Violation, nearest};
 pub use warning::Warning;

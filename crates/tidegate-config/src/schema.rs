@@ -20,8 +20,8 @@ use crate::values::setting::Source;
 /// ```
 #[must_use]
 pub fn schema() -> String {
-    let mut faults = Vec::new();
-    let file = toml_text::parse(DEFAULT_FILE, Source::Default, &mut faults);
+    let mut violations = Vec::new();
+    let file = toml_text::parse(DEFAULT_FILE, Source::Default, &mut violations);
     let defaults = leaves(&file);
     let defaults = defaults.iter().map(|(names, value)| (names.join("."), value.json())).collect();
     let mut top = SchemaTable::default();
@@ -55,12 +55,12 @@ impl SchemaTable {
             return self.tables.entry(part).or_default().add(parts, key, defaults);
         }
         let mut leaf = key.kind().schema();
-        leaf["description"] = key.about().into();
+        leaf["description"] = key.description().into();
         let default = key.default().and_then(|json| serde_json::from_str(json).ok());
         if let Some(default) = defaults.get(key.path()).cloned().or(default) {
             leaf["default"] = default;
         }
-        if let Some(why) = key.why_unused() {
+        if let Some(why) = key.unused_reason() {
             leaf["x-unused"] = why.into();
         }
         self.leaves.insert(part, leaf);

@@ -3,7 +3,6 @@
 pub(crate) mod admin;
 pub(crate) mod admission;
 pub(crate) mod api;
-pub(crate) mod bypass;
 pub(crate) mod database;
 pub(crate) mod describe;
 pub(crate) mod gateway;
@@ -11,6 +10,7 @@ pub(crate) mod keys;
 pub(crate) mod limits;
 pub(crate) mod listen;
 pub(crate) mod modules;
+pub(crate) mod no_proxy;
 pub(crate) mod policy;
 pub(crate) mod providers;
 pub(crate) mod proxy;

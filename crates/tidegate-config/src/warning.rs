@@ -31,7 +31,7 @@ pub enum Warning {
     /// `MAX_CONCURRENT_THREADS` is invalid and was replaced.
     Cap(tidegate_llm::settings::Warning),
     /// An invalid number of retries was replaced.
-    Retries {
+    InvalidRetries {
         /// Name of the provider.
         provider: String,
         /// Largest allowed value.
@@ -40,14 +40,14 @@ pub enum Warning {
         used: u32,
     },
     /// The variable named by `api_key_env` is not set.
-    NoKey {
+    ApiKeyNotSet {
         /// Name of the provider.
         provider: String,
         /// Name of the variable.
         variable: String,
     },
     /// Two variables set the same setting.
-    TwoVariables {
+    ConflictingVariables {
         /// The variable in effect.
         used: String,
         /// The ignored variable.
@@ -68,7 +68,7 @@ pub enum Warning {
         limit: &'static str,
     },
     /// Settings were changed at run time, and no database keeps them.
-    NotKept {
+    LostOnRestart {
         /// Number of changed settings.
         settings: usize,
     },
@@ -99,14 +99,14 @@ impl fmt::Display for Warning {
                  ({most}), which limits all of its calls together"
             ),
             Self::Cap(warning) => write!(f, "MAX_CONCURRENT_THREADS: {warning}"),
-            Self::Retries { provider, most, used } => {
+            Self::InvalidRetries { provider, most, used } => {
                 write!(f, "{provider}: max_retries must be from 0 to {most}; using {used}")
             }
-            Self::NoKey { provider, variable } => write!(
+            Self::ApiKeyNotSet { provider, variable } => write!(
                 f,
                 "{provider}: {variable} is not set; calls go out with the caller's own key"
             ),
-            Self::TwoVariables { used, unused } => {
+            Self::ConflictingVariables { used, unused } => {
                 write!(f, "{unused} is ignored: {used} sets the same key and takes precedence")
             }
             Self::Unused { key, origin, why } => {
@@ -117,7 +117,7 @@ impl fmt::Display for Warning {
                 "limits.{limit} is not used as an admission tier: a tier must be a token bucket \
                  with capacity and rate"
             ),
-            Self::NotKept { settings } => write!(
+            Self::LostOnRestart { settings } => write!(
                 f,
                 "changes made at run time will be lost on restart, because there is no database \
                  (database.url is \"none\"); settings changed so far: {settings}"

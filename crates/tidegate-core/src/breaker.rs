@@ -3,7 +3,7 @@
 //! Closed: every call is admitted; a number of consecutive failures opens the breaker. Open: no
 //! call is admitted until a pause has passed. Half-open: one trial call is admitted; its success
 //! closes the breaker, its failure opens it again for longer. A driver either uses callers as the
-//! trial ([`CircuitBreaker::admit`]) or runs a prober of its own ([`CircuitBreaker::trial`]).
+//! trial ([`CircuitBreaker::admit`]) or runs a prober of its own ([`CircuitBreaker::start_trial`]).
 //!
 //! The breaker reads no clock, draws no random numbers, takes no lock and starts no task; time and
 //! jitter are arguments. An outcome counts only in the [`Epoch`] in which its call began, so a late
@@ -64,7 +64,7 @@ impl BreakerSettings {
     /// instead of starting from the shortest. Default: zero, so that it always starts from the
     /// shortest.
     #[must_use]
-    pub const fn relapse_within(mut self, span: Duration) -> Self {
+    pub const fn keep_backoff_within(mut self, span: Duration) -> Self {
         self.relapse = span;
         self
     }
@@ -121,7 +121,7 @@ impl Epoch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallOutcome {
     /// The service works.
-    Answered,
+    Succeeded,
     /// The service responded but rejected this call. This ends a trial, but not a run of failures.
     Rejected,
     /// The service does not work.
@@ -152,7 +152,7 @@ pub enum Transition {
 /// assert_eq!(opened, Some(Transition::Opened(pause)));
 /// assert_eq!(breaker.admit(now), Err(pause));
 /// let trial = breaker.admit(now.after(pause)).unwrap();
-/// let closed = breaker.settle(trial, CallOutcome::Answered, now.after(pause), 0);
+/// let closed = breaker.settle(trial, CallOutcome::Succeeded, now.after(pause), 0);
 /// assert_eq!(closed, Some(Transition::Closed(pause)));
 /// ```
 #[derive(Debug)]
@@ -205,7 +205,7 @@ impl CircuitBreaker {
 
     /// Returns the current epoch if the breaker is closed.
     #[must_use]
-    pub const fn closed(&self) -> Option<Epoch> {
+    pub const fn closed_epoch(&self) -> Option<Epoch> {
         match self.state {
             InnerState::Closed { .. } => Some(self.epoch),
             InnerState::Open { .. } | InnerState::HalfOpen { .. } => None,
@@ -214,7 +214,7 @@ impl CircuitBreaker {
 
     /// Returns whether a trial is in flight.
     #[must_use]
-    pub const fn is_tried(&self) -> bool {
+    pub const fn has_trial_in_flight(&self) -> bool {
         matches!(self.state, InnerState::HalfOpen { .. })
     }
 
@@ -229,7 +229,7 @@ impl CircuitBreaker {
 
     /// Returns when the next trial is due, or when the one in flight was; `None` while closed.
     #[must_use]
-    pub const fn due(&self) -> Option<Time> {
+    pub const fn next_trial_at(&self) -> Option<Time> {
         match self.state {
             InnerState::Closed { .. } => None,
             InnerState::Open { until } | InnerState::HalfOpen { until } => Some(until),
@@ -249,10 +249,10 @@ impl CircuitBreaker {
         }
     }
 
-    /// Starts a trial, for a prober that observes [`due`](Self::due) itself. Replaces a trial that
-    /// is still in flight. Returns `None` if the breaker is closed.
-    pub fn trial(&mut self) -> Option<Epoch> {
-        self.due().map(|until| self.half_open(until))
+    /// Starts a trial, for a prober that observes [`next_trial_at`](Self::next_trial_at) itself.
+    /// Replaces a trial that is still in flight. Returns `None` if the breaker is closed.
+    pub fn start_trial(&mut self) -> Option<Epoch> {
+        self.next_trial_at().map(|until| self.half_open(until))
     }
 
     /// Records the outcome of an admitted call.
@@ -272,7 +272,7 @@ impl CircuitBreaker {
                 self.state = InnerState::Closed { failures };
                 if failures < self.settings.failures { None } else { self.trip(epoch, now, jitter) }
             }
-            (InnerState::Closed { .. }, CallOutcome::Answered) => {
+            (InnerState::Closed { .. }, CallOutcome::Succeeded) => {
                 self.clear_failures();
                 None
             }
@@ -280,7 +280,7 @@ impl CircuitBreaker {
                 self.doublings = self.doublings.saturating_add(1);
                 Some(self.open(now, jitter))
             }
-            (InnerState::HalfOpen { .. }, CallOutcome::Answered | CallOutcome::Rejected) => {
+            (InnerState::HalfOpen { .. }, CallOutcome::Succeeded | CallOutcome::Rejected) => {
                 let opened = self.changed_at.replace(now);
                 self.enter(InnerState::Closed { failures: 0 });
                 let lasted = opened.map(|opened| now.since(opened));
@@ -306,7 +306,7 @@ impl CircuitBreaker {
     /// nothing unless the breaker is closed and still in `epoch`, in which the evidence was
     /// gathered.
     pub fn trip(&mut self, epoch: Epoch, now: Time, jitter: u64) -> Option<Transition> {
-        if self.closed() != Some(epoch) {
+        if self.closed_epoch() != Some(epoch) {
             return None;
         }
         let relapse = self.settings.relapse;

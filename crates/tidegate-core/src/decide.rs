@@ -9,12 +9,12 @@ pub(crate) mod bucket_entry;
 use core::time::Duration;
 
 use crate::charge::{ChargeError, MAX_CHARGES};
-use crate::decide::bucket_entry::Account;
+use crate::decide::bucket_entry::BucketEntry;
 use crate::decision::{Outcomes, Settlement};
 use crate::key::Key;
 use crate::time::{Now, Time};
 
-pub use crate::decide::bucket_entry::Settled;
+pub use crate::decide::bucket_entry::EntrySettlement;
 
 /// Whether a decision spends tokens, and how far ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub fn check_list<'a>(
 /// A horizon of zero decides a take. The policies of the entries may shorten the horizon.
 #[must_use]
 #[inline]
-pub fn start(entries: &[Account<'_>], horizon: Duration, now: Now) -> Option<Time> {
+pub fn earliest_start(entries: &[BucketEntry<'_>], horizon: Duration, now: Now) -> Option<Time> {
     let mut start = now.time;
     let mut horizon = horizon;
     for entry in entries {
@@ -82,7 +82,7 @@ pub fn start(entries: &[Account<'_>], horizon: Duration, now: Now) -> Option<Tim
 
 /// Charges every entry as of `start`.
 #[inline]
-pub fn spend(entries: &mut [Account<'_>], start: Time, now: Now) {
+pub fn spend(entries: &mut [BucketEntry<'_>], start: Time, now: Now) {
     for entry in entries {
         entry.spend(start, now);
     }
@@ -93,7 +93,11 @@ pub fn spend(entries: &mut [Account<'_>], start: Time, now: Now) {
 ///
 /// `order` yields the index of the entry for each charge.
 #[must_use]
-pub fn refused(entries: &[Account<'_>], order: impl Iterator<Item = usize>, now: Now) -> Outcomes {
+pub fn denied_outcomes(
+    entries: &[BucketEntry<'_>],
+    order: impl Iterator<Item = usize>,
+    now: Now,
+) -> Outcomes {
     order.map(|index| entries[index].outcome(now, entries[index].retry(now))).collect()
 }
 
@@ -102,7 +106,11 @@ pub fn refused(entries: &[Account<'_>], order: impl Iterator<Item = usize>, now:
 /// `order` yields the index of the entry for each charge.
 #[must_use]
 #[inline]
-pub fn granted(entries: &[Account<'_>], order: impl Iterator<Item = usize>, now: Now) -> Outcomes {
+pub fn granted_outcomes(
+    entries: &[BucketEntry<'_>],
+    order: impl Iterator<Item = usize>,
+    now: Now,
+) -> Outcomes {
     order.map(|index| entries[index].outcome(now, None)).collect()
 }
 
@@ -112,8 +120,8 @@ pub fn granted(entries: &[Account<'_>], order: impl Iterator<Item = usize>, now:
 /// reported at its first correction.
 #[must_use]
 pub fn settlement(
-    entries: &[Account<'_>],
-    settled: &[Settled],
+    entries: &[BucketEntry<'_>],
+    settled: &[EntrySettlement],
     order: impl Iterator<Item = usize> + Clone,
     now: Now,
 ) -> Settlement {
@@ -124,7 +132,7 @@ pub fn settlement(
         if core::mem::replace(&mut reported[index], true) { 0 } else { settled[index].applied }
     });
     let applied = applied.collect();
-    Settlement::new(granted(entries, order, now), saturated, dropped, applied)
+    Settlement::new(granted_outcomes(entries, order, now), saturated, dropped, applied)
 }
 
 #[cfg(test)]
@@ -132,7 +140,7 @@ mod tests {
     use super::*;
     use crate::decision::Retry;
     use crate::policy::Policy;
-    use crate::policy::exact::Exact;
+    use crate::policy::exact::ExactTime;
     use crate::state::State;
     use crate::time::{WallTime, Windows};
 
@@ -149,17 +157,17 @@ mod tests {
     #[test]
     fn reservation_starts_when_the_slowest_bucket_is_ready() {
         let (fast, slow) = (bucket(), Policy::per_minute(1).capacity(1).build().unwrap());
-        let busy = State::Bucket(Exact::whole(60 * SECOND));
+        let busy = State::Bucket(ExactTime::from_nanos(60 * SECOND));
         let mut entries = [
-            Account::new(&fast, State::Fresh, Time::ZERO, 4),
-            Account::new(&slow, busy, Time::ZERO, 1),
+            BucketEntry::new(&fast, State::Fresh, Time::ZERO, 4),
+            BucketEntry::new(&slow, busy, Time::ZERO, 1),
         ];
-        assert_eq!(start(&entries, Duration::from_secs(59), at(0)), None);
-        let begins = start(&entries, Duration::from_secs(60), at(0)).unwrap();
+        assert_eq!(earliest_start(&entries, Duration::from_secs(59), at(0)), None);
+        let begins = earliest_start(&entries, Duration::from_secs(60), at(0)).unwrap();
         assert_eq!(begins, at(60).time);
         spend(&mut entries, begins, at(0));
-        assert_eq!(entries[0].state(), State::Bucket(Exact::whole(64 * SECOND)));
-        assert_eq!(entries[1].state(), State::Bucket(Exact::whole(120 * SECOND)));
+        assert_eq!(entries[0].state(), State::Bucket(ExactTime::from_nanos(64 * SECOND)));
+        assert_eq!(entries[1].state(), State::Bucket(ExactTime::from_nanos(120 * SECOND)));
     }
 
     #[test]
@@ -167,16 +175,16 @@ mod tests {
         let (daily, slow) =
             (Policy::quota(10).unwrap(), Policy::per_minute(1).capacity(1).build().unwrap());
         let windows = Windows::new([0, 100, 200, 300]).unwrap();
-        let busy = State::Bucket(Exact::whole(200 * SECOND));
-        let mut quota = Account::new(&daily, State::Fresh, Time::ZERO, 1);
+        let busy = State::Bucket(ExactTime::from_nanos(200 * SECOND));
+        let mut quota = BucketEntry::new(&daily, State::Fresh, Time::ZERO, 1);
         assert!(quota.open_window(&windows, at(150)));
-        let entries = [quota, Account::new(&slow, busy, Time::ZERO, 1)];
-        assert_eq!(start(&entries, Duration::from_secs(600), at(150)), None);
-        let mut quota = Account::new(&daily, State::Fresh, Time::ZERO, 1);
+        let entries = [quota, BucketEntry::new(&slow, busy, Time::ZERO, 1)];
+        assert_eq!(earliest_start(&entries, Duration::from_secs(600), at(150)), None);
+        let mut quota = BucketEntry::new(&daily, State::Fresh, Time::ZERO, 1);
         assert!(quota.open_window(&windows, at(50)));
-        let busy = State::Bucket(Exact::whole(90 * SECOND));
-        let entries = [quota, Account::new(&slow, busy, Time::ZERO, 1)];
-        assert_eq!(start(&entries, Duration::from_secs(600), at(50)), Some(at(90).time));
+        let busy = State::Bucket(ExactTime::from_nanos(90 * SECOND));
+        let entries = [quota, BucketEntry::new(&slow, busy, Time::ZERO, 1)];
+        assert_eq!(earliest_start(&entries, Duration::from_secs(600), at(50)), Some(at(90).time));
     }
 
     #[test]
@@ -184,7 +192,7 @@ mod tests {
         let daily = Policy::quota(10).unwrap();
         let windows = Windows::new([0, 100, 200, 300]).unwrap();
         let left = |state, secs| {
-            let mut entry = Account::new(&daily, state, Time::ZERO, 1);
+            let mut entry = BucketEntry::new(&daily, state, Time::ZERO, 1);
             assert!(entry.open_window(&windows, at(secs)));
             entry.outcome(at(secs), None).remaining
         };
@@ -199,7 +207,7 @@ mod tests {
         let daily = Policy::quota(10).unwrap();
         let retry = |cost, hold| {
             let state = State::Quota { ends: 200, used: 7 };
-            let mut entry = Account::new(&daily, state, Time::from_nanos(hold * SECOND), cost);
+            let mut entry = BucketEntry::new(&daily, state, Time::from_nanos(hold * SECOND), cost);
             assert!(entry.open_window(&windows, at(150)));
             entry.retry(at(150))
         };
@@ -208,10 +216,10 @@ mod tests {
         assert_eq!(retry(11, 0), Some(Retry::Never));
         assert_eq!(retry(3, 160), Some(Retry::After(Duration::from_secs(10))));
         let calls = Policy::concurrency(2, None).unwrap();
-        let taken = Account::new(&calls, State::Concurrency { taken: 2 }, Time::ZERO, 1);
+        let taken = BucketEntry::new(&calls, State::Concurrency { taken: 2 }, Time::ZERO, 1);
         assert_eq!(taken.retry(at(0)), Some(Retry::OnRelease));
         let total = Policy::allowance(5).unwrap();
-        let spent = Account::new(&total, State::Allowance { used: 5 }, Time::ZERO, 1);
+        let spent = BucketEntry::new(&total, State::Allowance { used: 5 }, Time::ZERO, 1);
         assert_eq!(spent.retry(at(0)), Some(Retry::Never));
     }
 }

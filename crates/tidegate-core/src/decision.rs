@@ -95,7 +95,7 @@ impl Decision {
     pub const fn binding(&self) -> usize {
         match self {
             Self::Allowed(grant) => grant.binding,
-            Self::Denied(denial) => denial.by,
+            Self::Denied(denial) => denial.binding,
         }
     }
 
@@ -182,7 +182,7 @@ pub struct Denial {
     /// One outcome per charge.
     pub outcomes: Outcomes,
     /// Index of the charge with the longest wait.
-    pub by: usize,
+    pub binding: usize,
     /// Longest wait of any charge.
     pub retry: Retry,
     /// Failure rule that decided in place of the store; `None` if the store decided.
@@ -193,13 +193,13 @@ impl Denial {
     /// Creates a denial, bound by the outcome with the longest wait. For store implementations.
     #[must_use]
     pub fn new(outcomes: Outcomes) -> Self {
-        let (mut by, mut longest) = (0, None);
+        let (mut binding, mut longest) = (0, None);
         for (index, outcome) in outcomes.iter().enumerate() {
             if outcome.retry > longest {
-                (by, longest) = (index, outcome.retry);
+                (binding, longest) = (index, outcome.retry);
             }
         }
-        Self { outcomes, by, retry: longest.unwrap_or(Retry::Never), degraded: None }
+        Self { outcomes, binding, retry: longest.unwrap_or(Retry::Never), degraded: None }
     }
 
     /// Marks the denial as decided by a failure rule in place of the store.
@@ -256,12 +256,12 @@ mod tests {
             outcome(Some(long)),
             outcome(Some(short))
         ]);
-        assert_eq!((denial.by, denial.retry), (2, long));
+        assert_eq!((denial.binding, denial.retry), (2, long));
         let denial = Denial::new(smallvec![
             outcome(Some(long)),
             outcome(Some(Retry::Never)),
             outcome(Some(Retry::OnRelease))
         ]);
-        assert_eq!((denial.by, denial.retry), (1, Retry::Never));
+        assert_eq!((denial.binding, denial.retry), (1, Retry::Never));
     }
 }

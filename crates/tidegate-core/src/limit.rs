@@ -56,7 +56,7 @@ pub enum LimitError {
 /// usage in every mode except [`Reset`](Self::Reset).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Change {
+pub enum PolicyChange {
     /// Keep the tokens, capped at the new capacity and rounded down.
     #[default]
     KeepTokens,
@@ -71,7 +71,7 @@ pub enum Change {
 pub struct Revision {
     generation: u32,
     policy: Policy,
-    change: Change,
+    change: PolicyChange,
 }
 
 impl Revision {
@@ -89,7 +89,7 @@ impl Revision {
 
     /// Returns how existing buckets were converted at this revision.
     #[must_use]
-    pub const fn change(&self) -> Change {
+    pub const fn change(&self) -> PolicyChange {
         self.change
     }
 }
@@ -97,10 +97,10 @@ impl Revision {
 /// A named policy, or an inline policy identified by its parameters. Cheap to clone.
 ///
 /// ```
-/// use tidegate::{Change, Policy};
+/// use tidegate::{Policy, PolicyChange};
 /// use tidegate_core::Limit;
 /// let client = Limit::named("client", Policy::per_second(50).build()?)?;
-/// let faster = client.revise(Policy::per_second(80).build()?, Change::KeepTokens)?;
+/// let faster = client.revise(Policy::per_second(80).build()?, PolicyChange::KeepTokens)?;
 /// assert_eq!(faster.identity(), client.identity());
 /// assert_eq!(faster.generation(), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -152,7 +152,7 @@ impl Limit {
     }
 
     fn new(identity: Arc<str>, inline: bool, policy: Policy) -> Self {
-        let current = Revision { generation: 0, policy, change: Change::default() };
+        let current = Revision { generation: 0, policy, change: PolicyChange::default() };
         let past = Vec::new();
         let digest = hash::digest(&identity);
         Self(Arc::new(Inner { identity, digest, inline, current, past, on_failure: None }))
@@ -162,7 +162,7 @@ impl Limit {
     ///
     /// # Errors
     /// If the limit is inline, or has been revised 2^24 times.
-    pub fn revise(&self, policy: Policy, change: Change) -> Result<Self, LimitError> {
+    pub fn revise(&self, policy: Policy, change: PolicyChange) -> Result<Self, LimitError> {
         if self.0.inline {
             return Err(LimitError::Inline);
         }
@@ -256,7 +256,7 @@ impl Limit {
     /// Returns revision `generation` and all later ones, oldest first; `None` if it is no longer
     /// remembered or does not exist yet.
     #[must_use]
-    pub fn since(&self, generation: u32) -> Option<impl Iterator<Item = &Revision>> {
+    pub fn revisions_since(&self, generation: u32) -> Option<impl Iterator<Item = &Revision>> {
         let all = || self.0.past.iter().chain(core::iter::once(&self.0.current));
         let index = all().position(|revision| revision.generation == generation)?;
         Some(all().skip(index))
@@ -297,7 +297,7 @@ mod tests {
         let quota = Policy::quota(9).unwrap();
         assert_ne!(Limit::inline_on("day:UTC", quota), Limit::inline_on("month:UTC", quota));
         assert_eq!(
-            Limit::inline(policy(3)).revise(policy(4), Change::Reset).unwrap_err(),
+            Limit::inline(policy(3)).revise(policy(4), PolicyChange::Reset).unwrap_err(),
             LimitError::Inline
         );
     }
@@ -305,12 +305,12 @@ mod tests {
     #[test]
     fn failure_rule_changes_nothing_else_and_survives_revisions() {
         let first = Limit::named("a", policy(1)).unwrap();
-        let second = first.revise(policy(2), Change::KeepTokens).unwrap();
+        let second = first.revise(policy(2), PolicyChange::KeepTokens).unwrap();
         let with_rule = second.on_failure(FailureRule::Open);
         assert_eq!((with_rule.identity(), with_rule.generation()), ("a", 1));
-        assert_eq!(with_rule.since(0).unwrap().count(), 2);
+        assert_eq!(with_rule.revisions_since(0).unwrap().count(), 2);
         assert_eq!(with_rule.policy(), second.policy());
-        let third = with_rule.revise(policy(3), Change::Reset).unwrap();
+        let third = with_rule.revise(policy(3), PolicyChange::Reset).unwrap();
         assert_eq!(third.failure_rule(), Some(FailureRule::Open));
         let inline = Limit::inline(policy(1)).on_failure(FailureRule::Closed);
         assert_eq!(inline, Limit::inline(policy(1)));
@@ -321,10 +321,10 @@ mod tests {
     fn number_of_remembered_revisions_is_bounded() {
         let mut limit = Limit::named("a", policy(1)).unwrap();
         for capacity in 2..400 {
-            limit = limit.revise(policy(capacity), Change::KeepTokens).unwrap();
+            limit = limit.revise(policy(capacity), PolicyChange::KeepTokens).unwrap();
         }
-        assert_eq!(limit.since(397).unwrap().count(), 2);
-        assert!(limit.since(0).is_none());
-        assert!(limit.since(399).is_none());
+        assert_eq!(limit.revisions_since(397).unwrap().count(), 2);
+        assert!(limit.revisions_since(0).is_none());
+        assert!(limit.revisions_since(399).is_none());
     }
 }

@@ -8,7 +8,7 @@ use core::ops::{Deref, DerefMut};
 
 use smallvec::SmallVec;
 
-use crate::receipt::{Receipt, Stamp};
+use crate::receipt::{ChargeRecord, Receipt};
 
 /// One bucket of a list and the amount for it. `B` is the store's representation of the bucket.
 #[derive(Clone, Debug)]
@@ -112,11 +112,11 @@ impl<B> MergedList<B> {
         self.order.iter().map(|&index| usize::from(index))
     }
 
-    /// Returns the stamp of a bucket in `receipt`: that of its first item.
+    /// Returns the record of a bucket in `receipt`: that of its first item.
     #[must_use]
-    pub fn stamp_of<'r>(&self, index: usize, receipt: &'r Receipt) -> Option<&'r Stamp> {
+    pub fn record_of<'r>(&self, index: usize, receipt: &'r Receipt) -> Option<&'r ChargeRecord> {
         let item = self.order().position(|entry| entry == index)?;
-        receipt.stamps().get(item)
+        receipt.charges().get(item)
     }
 }
 

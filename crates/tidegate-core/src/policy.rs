@@ -11,7 +11,7 @@ use alloc::string::String;
 use core::fmt::Write as _;
 use core::time::Duration;
 
-use crate::policy::bucket::Bucket;
+use crate::policy::bucket::TokenBucket;
 use crate::policy::counter::{Allowance, Concurrency, Quota};
 use crate::policy::rate::{Rate, RateError};
 use crate::time::MAX_SPAN;
@@ -68,7 +68,7 @@ pub enum PolicyError {
 #[non_exhaustive]
 pub enum Policy {
     /// Token bucket: tokens refill at a rate, up to a capacity.
-    Bucket(Bucket),
+    Bucket(TokenBucket),
     /// Calendar quota: an amount per calendar window.
     Quota(Quota),
     /// Allowance: an amount in total, without refill.
@@ -268,8 +268,8 @@ impl PolicyBuilder {
             return Err(PolicyError::Capacity);
         }
         let rate = self.rate?;
-        let capacity = self.capacity.unwrap_or_else(|| rate.one_seconds_worth());
-        Bucket::new(rate, capacity, self.max_debt, self.horizon).map(Policy::Bucket)
+        let capacity = self.capacity.unwrap_or_else(|| rate.default_burst());
+        TokenBucket::new(rate, capacity, self.max_debt, self.horizon).map(Policy::Bucket)
     }
 }
 

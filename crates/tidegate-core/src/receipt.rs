@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use smallvec::SmallVec;
 
 use crate::charge::MAX_CHARGES;
-use crate::policy::exact::Exact;
+use crate::policy::exact::ExactTime;
 use crate::state::State;
 use crate::time::Time;
 
@@ -35,7 +35,7 @@ pub enum ReceiptError {
 /// Which bucket was actually charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Place {
+pub enum BucketLocation {
     /// The key's own bucket.
     Own,
     /// A shared overflow bucket, because the store was full.
@@ -46,11 +46,11 @@ pub enum Place {
 
 /// Record of one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub struct ChargeRecord {
     /// The store's hash of limit and key.
     pub bucket: u64,
     /// Which bucket was charged.
-    pub place: Place,
+    pub location: BucketLocation,
     /// Generation of the policy that decided.
     pub generation: u32,
     /// State right after the charge.
@@ -62,15 +62,15 @@ pub struct Stamp {
 pub struct Receipt {
     issuer: u64,
     start: Time,
-    stamps: SmallVec<[Stamp; 1]>,
+    charges: SmallVec<[ChargeRecord; 1]>,
 }
 
 impl Receipt {
     /// Creates a receipt of the store `issuer` for charges that take effect at `start`. For store
     /// implementations.
     #[must_use]
-    pub fn new(issuer: u64, start: Time, stamps: impl IntoIterator<Item = Stamp>) -> Self {
-        Self { issuer, start, stamps: stamps.into_iter().collect() }
+    pub fn new(issuer: u64, start: Time, charges: impl IntoIterator<Item = ChargeRecord>) -> Self {
+        Self { issuer, start, charges: charges.into_iter().collect() }
     }
 
     /// Returns the id of the store that issued it.
@@ -85,10 +85,10 @@ impl Receipt {
         self.start
     }
 
-    /// Returns one stamp per charge.
+    /// Returns one record per charge.
     #[must_use]
-    pub fn stamps(&self) -> &[Stamp] {
-        &self.stamps
+    pub fn charges(&self) -> &[ChargeRecord] {
+        &self.charges
     }
 
     /// Checks that `issuer` issued the receipt for exactly these buckets.
@@ -103,35 +103,35 @@ impl Receipt {
         if self.issuer != issuer {
             return Err(ReceiptError::Issuer);
         }
-        let matches =
-            self.stamps.len() == buckets.len() && self.stamps.iter().map(|s| s.bucket).eq(buckets);
+        let matches = self.charges.len() == buckets.len()
+            && self.charges.iter().map(|s| s.bucket).eq(buckets);
         if matches { Ok(()) } else { Err(ReceiptError::Mismatch) }
     }
 
     /// Encodes the receipt.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(18 + self.stamps.len() * 34);
+        let mut bytes = Vec::with_capacity(18 + self.charges.len() * 34);
         bytes.push(FORMAT);
         bytes.extend(self.issuer.to_le_bytes());
         bytes.extend(self.start.as_nanos().to_le_bytes());
-        for stamp in &self.stamps {
-            let (place, slot) = match stamp.place {
-                Place::Own => (0, 0),
-                Place::Shared => (1, 0),
-                Place::Slot(slot) => (2, slot),
+        for record in &self.charges {
+            let (location, slot) = match record.location {
+                BucketLocation::Own => (0, 0),
+                BucketLocation::Shared => (1, 0),
+                BucketLocation::Slot(slot) => (2, slot),
             };
-            let (kind, word, part) = match stamp.state {
+            let (kind, word, part) = match record.state {
                 State::Fresh => (0, 0, 0),
                 State::Bucket(tat) => (1, tat.ns, tat.part),
                 State::Quota { ends, used } => (2, used, ends),
                 State::Allowance { used } => (3, used, 0),
                 State::Concurrency { taken } => (4, taken, 0),
             };
-            bytes.extend([place, kind]);
-            bytes.extend(stamp.bucket.to_le_bytes());
+            bytes.extend([location, kind]);
+            bytes.extend(record.bucket.to_le_bytes());
             bytes.extend(slot.to_le_bytes());
-            bytes.extend(stamp.generation.to_le_bytes());
+            bytes.extend(record.generation.to_le_bytes());
             bytes.extend(word.to_le_bytes());
             bytes.extend(part.to_le_bytes());
         }
@@ -149,35 +149,35 @@ impl Receipt {
         }
         let mut reader = Reader(rest);
         let (issuer, start) = (reader.u64()?, Time::from_nanos(reader.u64()?));
-        let mut stamps = SmallVec::new();
+        let mut charges = SmallVec::new();
         while !reader.0.is_empty() {
-            if stamps.len() == MAX_CHARGES {
+            if charges.len() == MAX_CHARGES {
                 return Err(ReceiptError::Malformed);
             }
-            let [place, kind] = reader.take()?;
+            let [location, kind] = reader.take()?;
             let (bucket, slot, generation) = (reader.u64()?, reader.u64()?, reader.u32()?);
             let (word, part) = (reader.u64()?, reader.u32()?);
             // Unused fields must be zero, so that a receipt has exactly one encoding.
-            let place = match (place, slot) {
-                (0, 0) => Place::Own,
-                (1, 0) => Place::Shared,
-                (2, slot) => Place::Slot(slot),
+            let location = match (location, slot) {
+                (0, 0) => BucketLocation::Own,
+                (1, 0) => BucketLocation::Shared,
+                (2, slot) => BucketLocation::Slot(slot),
                 _ => return Err(ReceiptError::Malformed),
             };
             let state = match (kind, word, part) {
                 (0, 0, 0) => State::Fresh,
-                (1, ns, part) => State::Bucket(Exact { ns, part }),
+                (1, ns, part) => State::Bucket(ExactTime { ns, part }),
                 (2, used, ends) => State::Quota { ends, used },
                 (3, used, 0) => State::Allowance { used },
                 (4, taken, 0) => State::Concurrency { taken },
                 _ => return Err(ReceiptError::Malformed),
             };
-            stamps.push(Stamp { bucket, place, generation, state });
+            charges.push(ChargeRecord { bucket, location, generation, state });
         }
-        if stamps.is_empty() {
+        if charges.is_empty() {
             return Err(ReceiptError::Malformed);
         }
-        Ok(Self { issuer, start, stamps })
+        Ok(Self { issuer, start, charges })
     }
 }
 
@@ -206,34 +206,34 @@ mod tests {
 
     #[test]
     fn receipts_round_trip_and_malformed_bytes_are_rejected() {
-        let stamps = [
-            Stamp {
+        let charges = [
+            ChargeRecord {
                 bucket: 7,
-                place: Place::Own,
+                location: BucketLocation::Own,
                 generation: 3,
-                state: State::Bucket(Exact { ns: 9, part: 2 }),
+                state: State::Bucket(ExactTime { ns: 9, part: 2 }),
             },
-            Stamp {
+            ChargeRecord {
                 bucket: 8,
-                place: Place::Slot(5),
+                location: BucketLocation::Slot(5),
                 generation: 0,
                 state: State::Concurrency { taken: 1 },
             },
-            Stamp {
+            ChargeRecord {
                 bucket: 9,
-                place: Place::Shared,
+                location: BucketLocation::Shared,
                 generation: 1,
                 state: State::Quota { ends: 4, used: 6 },
             },
         ];
-        let receipt = Receipt::new(42, Time::from_nanos(1), stamps);
+        let receipt = Receipt::new(42, Time::from_nanos(1), charges);
         let bytes = receipt.to_bytes();
         assert_eq!(Receipt::from_bytes(&bytes), Ok(receipt));
         assert_eq!(Receipt::from_bytes(&bytes[..bytes.len() - 1]), Err(ReceiptError::Malformed));
         assert_eq!(Receipt::from_bytes(&[]), Err(ReceiptError::Malformed));
         assert_eq!(Receipt::from_bytes(&bytes[..17]), Err(ReceiptError::Malformed));
         let mut non_canonical = bytes.clone();
-        // A slot id in the stamp of a bucket without slots.
+        // A slot id in the record of a bucket without slots.
         non_canonical[27] = 1;
         assert_eq!(Receipt::from_bytes(&non_canonical), Err(ReceiptError::Malformed));
         let mut newer = bytes;

@@ -1,8 +1,8 @@
 //! The stored state of a bucket, and its conversion when the policy changes.
 
-use crate::limit::{Change, Limit, Revision};
+use crate::limit::{Limit, PolicyChange, Revision};
 use crate::policy::Policy;
-use crate::policy::exact::Exact;
+use crate::policy::exact::ExactTime;
 use crate::time::{Now, Time, WallTime};
 
 /// Stored state of one key under one limit, apart from a hold.
@@ -13,7 +13,7 @@ pub enum State {
     #[default]
     Fresh,
     /// Theoretical arrival time of a token bucket.
-    Bucket(Exact),
+    Bucket(ExactTime),
     /// Usage of a calendar quota in one window.
     Quota {
         /// End of the window, in seconds since the Unix epoch.
@@ -39,7 +39,7 @@ impl State {
     pub fn is_fresh(&self, now: Now) -> bool {
         match *self {
             Self::Fresh => true,
-            Self::Bucket(tat) => tat <= Exact::whole(now.time.as_nanos()),
+            Self::Bucket(tat) => tat <= ExactTime::from_nanos(now.time.as_nanos()),
             Self::Quota { ends, used } => used == 0 || now.wall >= WallTime::from_secs(ends),
             Self::Allowance { used } => used == 0,
             Self::Concurrency { taken } => taken == 0,
@@ -51,7 +51,7 @@ impl State {
     /// A store converts a bucket on the next attempt to spend from it, even if that attempt is
     /// denied. Until then the bucket refills under the old policy.
     #[must_use]
-    pub fn carried(self, limit: &Limit, generation: u32, now: Time) -> Self {
+    pub fn converted_to(self, limit: &Limit, generation: u32, now: Time) -> Self {
         if generation == limit.generation() {
             return self;
         }
@@ -63,13 +63,13 @@ impl State {
     /// policy change never ends a hold early, whatever its mode.
     #[must_use]
     pub fn after_hold(limit: &Limit, generation: u32, until: Time, now: Time) -> Self {
-        let then = limit.since(generation).and_then(|mut revisions| revisions.next());
+        let then = limit.revisions_since(generation).and_then(|mut revisions| revisions.next());
         let (policy, generation) =
             then.map_or((limit.policy(), limit.generation()), |then| (then.policy(), generation));
         match policy {
             Policy::Bucket(bucket) => {
-                let empty = Self::Bucket(bucket.empty(until));
-                empty.convert_since(limit, generation, Some(Change::KeepTokens), now)
+                let empty = Self::Bucket(bucket.empty_tat(until));
+                empty.convert_since(limit, generation, Some(PolicyChange::KeepTokens), now)
             }
             _ => Self::Fresh,
         }
@@ -80,10 +80,10 @@ impl State {
         self,
         limit: &Limit,
         generation: u32,
-        mode: Option<Change>,
+        mode: Option<PolicyChange>,
         now: Time,
     ) -> Self {
-        let Some(revisions) = limit.since(generation) else {
+        let Some(revisions) = limit.revisions_since(generation) else {
             return self.convert_from_unknown(limit.policy(), now);
         };
         let mut state = self;
@@ -100,7 +100,7 @@ impl State {
 
     /// Returns the stricter of two states of the same bucket.
     #[must_use]
-    pub fn or_less(self, other: Self) -> Self {
+    pub fn stricter(self, other: Self) -> Self {
         match (self, other) {
             (Self::Bucket(one), Self::Bucket(other)) => Self::Bucket(one.max(other)),
             (Self::Fresh, other) => other,
@@ -108,16 +108,16 @@ impl State {
         }
     }
 
-    fn convert(self, old: &Policy, new: &Policy, mode: Change, now: Time) -> Self {
+    fn convert(self, old: &Policy, new: &Policy, mode: PolicyChange, now: Time) -> Self {
         match (self, old, new) {
-            _ if mode == Change::Reset => Self::Fresh,
+            _ if mode == PolicyChange::Reset => Self::Fresh,
             (Self::Bucket(tat), Policy::Bucket(old), Policy::Bucket(bucket)) => {
-                let tat = if mode == Change::Proportional {
-                    bucket.keep_share(old, tat, now)
+                let tat = if mode == PolicyChange::Proportional {
+                    bucket.keep_proportion(old, tat, now)
                 } else {
                     bucket.keep_tokens(old, tat, now)
                 };
-                if tat == Exact::ZERO { Self::Fresh } else { Self::Bucket(tat) }
+                if tat == ExactTime::ZERO { Self::Fresh } else { Self::Bucket(tat) }
             }
             (_, _, policy) => self.if_same_kind(policy),
         }
@@ -126,10 +126,12 @@ impl State {
     /// Treats a bucket whose old parameters are unknown as empty, never in the caller's favour.
     fn convert_from_unknown(self, policy: &Policy, now: Time) -> Self {
         match (self, policy) {
-            (Self::Bucket(tat), Policy::Bucket(_)) if tat <= Exact::whole(now.as_nanos()) => {
+            (Self::Bucket(tat), Policy::Bucket(_))
+                if tat <= ExactTime::from_nanos(now.as_nanos()) =>
+            {
                 Self::Fresh
             }
-            (Self::Bucket(_), Policy::Bucket(bucket)) => Self::Bucket(bucket.empty(now)),
+            (Self::Bucket(_), Policy::Bucket(bucket)) => Self::Bucket(bucket.empty_tat(now)),
             _ => self.if_same_kind(policy),
         }
     }

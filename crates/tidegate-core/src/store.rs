@@ -23,7 +23,7 @@ use crate::receipt::{Receipt, ReceiptError};
 use crate::time::WallTime;
 
 /// One response per operation.
-pub type Answers = SmallVec<[Result<Answer, StoreError>; 1]>;
+pub type StoreResponses = SmallVec<[Result<StoreResponse, StoreError>; 1]>;
 
 /// A request to a store.
 #[derive(Clone, Copy, Debug)]
@@ -79,28 +79,28 @@ pub enum Operation<'a> {
 /// Result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Answer {
+pub enum StoreResponse {
     /// Result of take, peek and reserve.
     Decision(Decision),
     /// Result of settle.
     Settled(Settlement),
     /// Result of hold: how long the key stays closed from now.
-    Held(Duration),
+    HeldFor(Duration),
     /// Result of reset: whether there was anything to forget.
     Reset(bool),
     /// Result of release and renew: how many slots were still held.
     Slots(u64),
 }
 
-macro_rules! from_answer {
+macro_rules! from_response {
     ($($type:ty => $variant:ident),* $(,)?) => {$(
-        impl TryFrom<Answer> for $type {
+        impl TryFrom<StoreResponse> for $type {
             type Error = StoreError;
 
             #[inline]
-            fn try_from(answer: Answer) -> Result<Self, StoreError> {
-                match answer {
-                    Answer::$variant(value) => Ok(value),
+            fn try_from(response: StoreResponse) -> Result<Self, StoreError> {
+                match response {
+                    StoreResponse::$variant(value) => Ok(value),
                     _ => Err(StoreError::Unavailable("the store returned a response of the wrong kind".into())),
                 }
             }
@@ -108,10 +108,10 @@ macro_rules! from_answer {
     )*};
 }
 
-from_answer! {
+from_response! {
     Decision => Decision,
     Settlement => Settled,
-    Duration => Held,
+    Duration => HeldFor,
     bool => Reset,
     u64 => Slots,
 }
@@ -153,7 +153,7 @@ pub enum StoreError {
 impl StoreError {
     /// Returns whether the operation itself was wrong, so that retrying it cannot help.
     #[must_use]
-    pub const fn is_callers_fault(&self) -> bool {
+    pub const fn is_caller_error(&self) -> bool {
         matches!(self, Self::Charge(_) | Self::Receipt(_) | Self::MustAwait)
     }
 }
@@ -162,11 +162,11 @@ impl StoreError {
 ///
 /// Implementations must pass the conformance suite of `tidegate-testkit`.
 pub trait Store: Send + Sync + fmt::Debug {
-    /// Executes the operations and pushes one response for each onto `answers`.
+    /// Executes the operations and pushes one response for each onto `responses`.
     fn submit<'a>(
         &'a self,
         operations: &'a [Operation<'a>],
-        answers: &'a mut Answers,
+        responses: &'a mut StoreResponses,
     ) -> Submission<'a>;
 
     /// Returns the store's wall time, if it is known without a request to a server. Callers compute
@@ -192,9 +192,9 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     fn submit<'a>(
         &'a self,
         operations: &'a [Operation<'a>],
-        answers: &'a mut Answers,
+        responses: &'a mut StoreResponses,
     ) -> Submission<'a> {
-        (**self).submit(operations, answers)
+        (**self).submit(operations, responses)
     }
 
     fn wall_time(&self) -> Option<WallTime> {

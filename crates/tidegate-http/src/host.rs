@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-pub use check::{HostCheck, HostError, check_page};
+pub use check::{HostCheck, HostError, reject_browser_requests};
 
 /// Error of parsing a [`HostPort`] or an [`AllowedHost`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! Keys that a request is charged to.
 //!
 //! A [`KeySource`] writes a key from the [`Head`] of a request, or reports that there is none;
-//! [`Missing`] decides what happens then. [`all_of`] and [`first_of`] combine sources.
+//! [`MissingKey`] decides what happens then. [`all_of`] and [`first_of`] combine sources.
 //!
 //! | source | key |
 //! | --- | --- |
@@ -141,7 +141,7 @@ impl<K: KeySource + ?Sized> KeySource for std::sync::Arc<K> {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Missing {
+pub enum MissingKey {
     /// Charge its client address. Such keys never collide with other keys that look like an
     /// address. If the address is unknown too, the server does not report peer addresses, and the
     /// request is refused with status 500.
@@ -163,16 +163,16 @@ pub enum Missing {
 /// Why a request without a key is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Unkeyed {
-    /// The key is required ([`Missing::BadRequest`]).
+pub enum MissingKeyError {
+    /// The key is required ([`MissingKey::BadRequest`]).
     BadRequest,
-    /// A credential is required ([`Missing::Unauthorized`]).
+    /// A credential is required ([`MissingKey::Unauthorized`]).
     Unauthorized,
     /// The server did not record the peer address: a configuration error of the program.
     NoPeer,
 }
 
-impl Missing {
+impl MissingKey {
     /// Returns the key of a request, or its replacement if the source has none. `None` if the limit
     /// does not apply.
     #[cfg(feature = "tower")]
@@ -181,10 +181,10 @@ impl Missing {
         &self,
         source: &dyn KeySource,
         head: &Head<'_>,
-    ) -> Result<Option<KeyText>, Unkeyed> {
+    ) -> Result<Option<KeyText>, MissingKeyError> {
         match KeyText::of(source, head) {
             Some(key) => Ok(Some(key)),
-            None => self.stand_in(head),
+            None => self.fallback_key(head),
         }
     }
 
@@ -192,18 +192,18 @@ impl Missing {
     ///
     /// # Errors
     /// Returns an error if the request must be refused.
-    pub fn stand_in(&self, head: &Head<'_>) -> Result<Option<KeyText>, Unkeyed> {
+    pub fn fallback_key(&self, head: &Head<'_>) -> Result<Option<KeyText>, MissingKeyError> {
         match self {
             Self::ChargeClient => {
-                let client = head.client().ok_or(Unkeyed::NoPeer)?;
+                let client = head.client().ok_or(MissingKeyError::NoPeer)?;
                 let mut key = KeyText::default();
                 key.push_str("%ip:");
                 key.push_network(client);
                 Ok(Some(key))
             }
             Self::Skip => Ok(None),
-            Self::BadRequest => Err(Unkeyed::BadRequest),
-            Self::Unauthorized => Err(Unkeyed::Unauthorized),
+            Self::BadRequest => Err(MissingKeyError::BadRequest),
+            Self::Unauthorized => Err(MissingKeyError::Unauthorized),
             Self::Shared(name) => {
                 let mut key = KeyText::default();
                 key.push_str("%shared:");

@@ -57,8 +57,8 @@ use tidegate::Limiter;
 use tower_layer::Layer;
 
 pub use admission::AdmissionLayer;
-pub use decision::decided::Decided;
-pub use decision::rule::Rule;
+pub use decision::request_decision::RequestDecision;
+pub use decision::rule::LimitRule;
 pub use response::body::Body;
 pub use response::future::ResponseFuture;
 pub use response::response_summary::{ResponseEnd, ResponseSummary};
@@ -72,7 +72,7 @@ use crate::field::Styles;
 use crate::head::Head;
 use crate::identity::ClientAddress;
 use crate::key::KeySource;
-use crate::problem::Problems;
+use crate::problem::ProblemRenderer;
 use crate::refusal::Refusal;
 
 /// Limits every request before it reaches the service. Cheap to clone; see the [module](self).
@@ -106,13 +106,13 @@ impl LimitLayer {
     }
 
     /// Adds a limit, charged by `key`. A request without a key is charged to its client address.
-    /// Use a [`Rule`] for more options.
+    /// Use a [`LimitRule`] for more options.
     ///
     /// # Panics
     /// Panics if the limiter is on a different store than the limits added before, or if the layer
     /// already has 16 limits.
     pub fn limit(self, limiter: Limiter, key: impl KeySource + 'static) -> Self {
-        self.rule(Rule::new(limiter, key))
+        self.rule(LimitRule::new(limiter, key))
     }
 
     /// Adds a limit with its options.
@@ -120,7 +120,7 @@ impl LimitLayer {
     /// # Panics
     /// Panics if the limiter is on a different store than the limits added before, or if the layer
     /// already has 16 limits.
-    pub fn rule(mut self, rule: Rule) -> Self {
+    pub fn rule(mut self, rule: LimitRule) -> Self {
         self.settings().limits.add(rule);
         self
     }
@@ -140,8 +140,8 @@ impl LimitLayer {
     /// sent or dropped. The difference to the cost taken up front is charged, into debt if
     /// necessary, or returned. Costs one allocation per request, and a task on shared stores.
     ///
-    /// Called once per response, for all limits except those with a [`Rule::settle`]. If it panics,
-    /// the layer logs that once and keeps the cost taken up front.
+    /// Called once per response, for all limits except those with a [`LimitRule::settle`]. If it
+    /// panics, the layer logs that once and keeps the cost taken up front.
     ///
     /// ```
     /// use tidegate_http::layer::LimitLayer;
@@ -173,7 +173,7 @@ impl LimitLayer {
     }
 
     /// Sets the type URIs of problem documents.
-    pub fn problems(mut self, problems: Problems) -> Self {
+    pub fn problems(mut self, problems: ProblemRenderer) -> Self {
         self.settings().problems = problems;
         self
     }
@@ -186,13 +186,13 @@ impl LimitLayer {
     }
 
     /// Decides and charges, but refuses no request and adds no header fields. A would-be refusal is
-    /// reported in a tracing event, and to the handler in [`Decided`].
+    /// reported in a tracing event, and to the handler in [`RequestDecision`].
     pub fn shadow(mut self) -> Self {
         self.settings().shadow = true;
         self
     }
 
-    /// Puts the decision into the extensions of every request as [`Decided`]. Costs some
+    /// Puts the decision into the extensions of every request as [`RequestDecision`]. Costs some
     /// allocations per request.
     pub fn expose(mut self) -> Self {
         self.settings().expose = true;
@@ -200,14 +200,14 @@ impl LimitLayer {
     }
 
     /// Lets pages of other origins read the fields, using `Access-Control-Expose-Headers`.
-    pub fn readable_by_browsers(mut self) -> Self {
+    pub fn expose_headers(mut self) -> Self {
         self.settings().expose_headers = true;
         self
     }
 
     /// Adds random jitter to retry hints: up to `percent` percent of the wait, at most 100, so that
     /// callers refused together do not return together.
-    pub fn spread_retries(mut self, percent: u8) -> Self {
+    pub fn retry_jitter(mut self, percent: u8) -> Self {
         self.settings().jitter_percent = percent.min(100);
         self
     }

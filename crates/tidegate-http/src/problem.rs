@@ -1,7 +1,8 @@
 //! Problem documents (RFC 9457): why a request is refused, for programs and for people.
 //!
-//! [`ProblemType`] is the table of types, [`Problem`] is one document, and [`Problems`] builds one
-//! from a [`Refusal`]. Documents contain names of limits and fields, rules and numbers, never keys.
+//! [`ProblemType`] is the table of types, [`Problem`] is one document, and [`ProblemRenderer`]
+//! builds one from a [`Refusal`]. Documents contain names of limits and fields, rules and numbers,
+//! never keys.
 
 mod document;
 mod kind;
@@ -12,16 +13,16 @@ pub use document::{FieldError, PROBLEM_JSON, Problem};
 pub use kind::ProblemType;
 
 use crate::field::Report;
-use crate::key::Unkeyed;
+use crate::key::MissingKeyError;
 use crate::refusal::{Refusal, RefusalCause};
 
 /// Builds problem documents from [`Refusal`]s, optionally with custom type URIs.
 ///
 /// ```
-/// use tidegate_http::problem::Problems;
+/// use tidegate_http::problem::ProblemRenderer;
 /// use tidegate_http::{RefusalCause, Refusal};
 ///
-/// let problems = Problems::default().quota_exceeded("https://example.org/problems/quota");
+/// let problems = ProblemRenderer::default().quota_exceeded("https://example.org/problems/quota");
 /// let refusal = Refusal::new(RefusalCause::Limit);
 /// let body: serde_json::Value = serde_json::from_slice(&problems.document(&refusal).to_json())?;
 /// assert_eq!(body["type"], "https://example.org/problems/quota");
@@ -29,12 +30,12 @@ use crate::refusal::{Refusal, RefusalCause};
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Problems {
+pub struct ProblemRenderer {
     quota_exceeded: Option<Cow<'static, str>>,
     reduced_capacity: Option<Cow<'static, str>>,
 }
 
-impl Problems {
+impl ProblemRenderer {
     /// Sets the type URI for a caller over its limit (status 429).
     #[must_use]
     pub fn quota_exceeded(mut self, uri: impl Into<Cow<'static, str>>) -> Self {
@@ -74,10 +75,10 @@ impl Problems {
             RefusalCause::BackPressure | RefusalCause::Store => {
                 (ProblemType::TemporaryReducedCapacity, self.reduced_capacity.as_deref())
             }
-            RefusalCause::Unkeyed(Unkeyed::BadRequest | Unkeyed::Unauthorized) => {
-                (ProblemType::NoKey, None)
-            }
-            RefusalCause::Unkeyed(Unkeyed::NoPeer) => (ProblemType::NoPeer, None),
+            RefusalCause::MissingKey(
+                MissingKeyError::BadRequest | MissingKeyError::Unauthorized,
+            ) => (ProblemType::NoKey, None),
+            RefusalCause::MissingKey(MissingKeyError::NoPeer) => (ProblemType::NoPeer, None),
         }
     }
 }
@@ -93,11 +94,13 @@ fn detail(refusal: &Refusal<'_>) -> &'static str {
         }
         (RefusalCause::BackPressure, _) => "The service is overloaded.",
         (RefusalCause::Store, _) => "Rate limits cannot be checked at the moment.",
-        (RefusalCause::Unkeyed(Unkeyed::BadRequest), _) => "The request has no key to charge.",
-        (RefusalCause::Unkeyed(Unkeyed::Unauthorized), _) => {
+        (RefusalCause::MissingKey(MissingKeyError::BadRequest), _) => {
+            "The request has no key to charge."
+        }
+        (RefusalCause::MissingKey(MissingKeyError::Unauthorized), _) => {
             "The request has no credential to charge."
         }
-        (RefusalCause::Unkeyed(Unkeyed::NoPeer), _) => {
+        (RefusalCause::MissingKey(MissingKeyError::NoPeer), _) => {
             "The server does not know the peer address, so there is no key to charge. With \
              axum, serve the router with into_make_service_with_connect_info::<SocketAddr>(); with \
              another server, put a PeerAddr into the extensions of each request."

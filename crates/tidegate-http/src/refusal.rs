@@ -6,7 +6,7 @@
 use http::StatusCode;
 
 use crate::field::{Report, RetryAfter};
-use crate::key::Unkeyed;
+use crate::key::MissingKeyError;
 
 /// Cause of a refusal; it determines the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum RefusalCause {
     /// The store of the limits is unavailable.
     Store,
     /// The request has no key to charge.
-    Unkeyed(Unkeyed),
+    MissingKey(MissingKeyError),
 }
 
 impl RefusalCause {
@@ -30,9 +30,9 @@ impl RefusalCause {
         match self {
             Self::Limit => StatusCode::TOO_MANY_REQUESTS,
             Self::BackPressure | Self::Store => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Unkeyed(Unkeyed::BadRequest) => StatusCode::BAD_REQUEST,
-            Self::Unkeyed(Unkeyed::Unauthorized) => StatusCode::UNAUTHORIZED,
-            Self::Unkeyed(Unkeyed::NoPeer) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::MissingKey(MissingKeyError::BadRequest) => StatusCode::BAD_REQUEST,
+            Self::MissingKey(MissingKeyError::Unauthorized) => StatusCode::UNAUTHORIZED,
+            Self::MissingKey(MissingKeyError::NoPeer) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 }
@@ -41,7 +41,7 @@ impl RefusalCause {
 ///
 /// ```
 /// use tidegate_http::{RefusalCause, Refusal};
-/// let refusal = Refusal::new(RefusalCause::BackPressure).at("backpressure", "queue_depth");
+/// let refusal = Refusal::new(RefusalCause::BackPressure).with_level("backpressure", "queue_depth");
 /// assert_eq!(refusal.cause().status(), 503);
 /// ```
 #[derive(Clone, Debug)]
@@ -72,7 +72,7 @@ impl<'a> Refusal<'a> {
     }
 
     /// Sets the level that rejected the request, and the reason.
-    pub const fn at(mut self, level: &'a str, reason: &'a str) -> Self {
+    pub const fn with_level(mut self, level: &'a str, reason: &'a str) -> Self {
         self.rejection = Some((level, reason));
         self
     }

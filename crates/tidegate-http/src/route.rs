@@ -6,7 +6,7 @@
 //! use http::Method;
 //! use tidegate::{Engine, Policy};
 //! use tidegate_http::key;
-//! use tidegate_http::layer::{Decided, LimitLayer};
+//! use tidegate_http::layer::{LimitLayer, RequestDecision};
 //! use tidegate_http::route::PerRoute;
 //!
 //! let engine = Engine::new();
@@ -18,9 +18,9 @@
 //! let limits = PerRoute::new()
 //!     .route("/search/{topic}", by_client(search))
 //!     .method(Method::POST, "/session", by_client(logins))
-//!     .otherwise(by_client(all));
+//!     .fallback(by_client(all));
 //!
-//! async fn left(decided: Decided) -> String {
+//! async fn left(decided: RequestDecision) -> String {
 //!     decided.binding().map_or(0, |limit| limit.remaining()).to_string()
 //! }
 //! let router: Router = Router::new()
@@ -48,7 +48,9 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::layer::{Decided, LimitLayer, Limited, ResponseFuture, SettingsSource, SharedSettings};
+use crate::layer::{
+    LimitLayer, Limited, RequestDecision, ResponseFuture, SettingsSource, SharedSettings,
+};
 
 /// A layer with a policy per route; see the [module](self) for an example.
 ///
@@ -80,7 +82,7 @@ impl PerRoute {
     }
 
     /// Sets the policy for a route, given by its full template: `/users/{id}`, or `/api/users/{id}`
-    /// in a nested router. Routes without a policy use the one of [`otherwise`](Self::otherwise). A
+    /// in a nested router. Routes without a policy use the one of [`fallback`](Self::fallback). A
     /// misspelled template is not detected and limits nothing.
     pub fn route(mut self, route: impl Into<String>, policy: LimitLayer) -> Self {
         self.policies(route.into()).any = Some(policy.into_shared());
@@ -96,7 +98,7 @@ impl PerRoute {
     }
 
     /// Sets the policy for all requests without one of their own.
-    pub fn otherwise(mut self, policy: LimitLayer) -> Self {
+    pub fn fallback(mut self, policy: LimitLayer) -> Self {
         Arc::make_mut(&mut self.0).otherwise = Some(policy.into_shared());
         self
     }
@@ -198,26 +200,26 @@ impl fmt::Debug for PerRoute {
     }
 }
 
-/// Error of the [`Decided`] extractor: no layer exposed a decision.
+/// Error of the [`RequestDecision`] extractor: no layer exposed a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no layer has exposed its decision; see LimitLayer::expose")]
-pub struct NotDecided;
+pub struct DecisionNotExposed;
 
-impl IntoResponse for NotDecided {
+impl IntoResponse for DecisionNotExposed {
     fn into_response(self) -> Response {
         (StatusCode::INTERNAL_SERVER_ERROR, self.to_string()).into_response()
     }
 }
 
-impl<S: Sync> FromRequestParts<S> for Decided {
-    type Rejection = NotDecided;
+impl<S: Sync> FromRequestParts<S> for RequestDecision {
+    type Rejection = DecisionNotExposed;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, NotDecided> {
-        parts.extensions.get().cloned().ok_or(NotDecided)
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, DecisionNotExposed> {
+        parts.extensions.get().cloned().ok_or(DecisionNotExposed)
     }
 }
 
-impl<S: Sync> OptionalFromRequestParts<S> for Decided {
+impl<S: Sync> OptionalFromRequestParts<S> for RequestDecision {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Self::Rejection> {

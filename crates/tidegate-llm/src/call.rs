@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tidegate::pacer::{Caller, Priority};
+use tidegate::pacer::{CallerId, Priority};
 use tidegate_providers::{Chat, Endpoint, tokens};
 
 pub use answer::Answer;
@@ -44,7 +44,7 @@ pub struct Call {
 pub struct Terms {
     /// Where the call comes from, if callers are not trusted. Callers take turns, then their
     /// tenants.
-    pub caller: Caller,
+    pub caller: CallerId,
     /// Tenant of the call. Tenants of a caller take turns.
     pub tenant: Option<Arc<str>>,
     /// Priority class.
@@ -62,7 +62,7 @@ impl Terms {
     #[must_use]
     pub fn new(endpoint: Endpoint) -> Self {
         Self {
-            caller: Caller::ANYBODY,
+            caller: CallerId::UNSPECIFIED,
             tenant: None,
             priority: Priority::default(),
             max_wait: None,

@@ -31,7 +31,7 @@ use std::time::{Instant, SystemTime};
 use tidegate_core::{Time, WallTime};
 
 pub use cached::CachedClock;
-pub use counter::{CounterClock, NoCounter};
+pub use counter::{CounterClock, CounterUnavailable};
 pub use manual::ManualClock;
 #[doc(hidden)]
 pub use source::ClockSource;

@@ -19,8 +19,8 @@ mod wait;
 use std::time::Duration;
 
 use tidegate_core::{
-    Account, Bucket, Decision, Denial, Exact, Grant, Now, Place, Policy, PolicyError, Receipt,
-    ReceiptError, Settlement, Stamp, State, Time, decide, hash,
+    BucketEntry, BucketLocation, ChargeRecord, Decision, Denial, ExactTime, Grant, Now, Policy,
+    PolicyError, Receipt, ReceiptError, Settlement, State, Time, TokenBucket, decide, hash,
 };
 
 use crate::clock::{Clock, ClockSource};
@@ -43,7 +43,7 @@ pub struct DirectLimiter {
     atomic: Option<AtomicBucket>,
     clock: ClockSource,
     /// Policy of the atomic bucket, and of the locked bucket before its first change.
-    bucket: Bucket,
+    bucket: TokenBucket,
     /// The bucket if there is no atomic one, or once that is closed.
     locked: LockedBucket,
     /// Id of this limiter in its receipts.
@@ -71,7 +71,7 @@ impl DirectLimiter {
 
     fn with_source(policy: Policy, clock: ClockSource) -> Result<Self, PolicyError> {
         let Policy::Bucket(bucket) = policy else { return Err(PolicyError::NotABucket) };
-        let atomic = AtomicBucket::new(&bucket).filter(|_| clock.is_steady());
+        let atomic = AtomicBucket::new(&bucket).filter(|_| clock.is_monotonic());
         Ok(Self { atomic, clock, bucket, locked: LockedBucket::new(bucket), issuer: next_issuer() })
     }
 
@@ -111,16 +111,21 @@ impl DirectLimiter {
     pub fn reserve(&self, cost: u64, max_wait: Duration) -> Decision {
         self.update(cost, |entry, generation, now| {
             let entries = std::slice::from_mut(entry);
-            let Some(start) = decide::start(entries, max_wait, now) else {
-                let outcomes = decide::refused(entries, std::iter::once(0), now);
+            let Some(start) = decide::earliest_start(entries, max_wait, now) else {
+                let outcomes = decide::denied_outcomes(entries, std::iter::once(0), now);
                 entries[0].repair(now);
                 return Decision::Denied(Denial::new(outcomes));
             };
             decide::spend(entries, start, now);
             let state = entries[0].state();
-            let stamp = Stamp { bucket: self.issuer, place: Place::Own, generation, state };
-            let receipt = Receipt::new(self.issuer, start, [stamp]);
-            let outcomes = decide::granted(entries, std::iter::once(0), now);
+            let record = ChargeRecord {
+                bucket: self.issuer,
+                location: BucketLocation::Own,
+                generation,
+                state,
+            };
+            let receipt = Receipt::new(self.issuer, start, [record]);
+            let outcomes = decide::granted_outcomes(entries, std::iter::once(0), now);
             Decision::Allowed(Grant::new(outcomes, start.since(now.time), receipt))
         })
     }
@@ -139,7 +144,7 @@ impl DirectLimiter {
         if let Some(receipt) = receipt {
             receipt.check(self.issuer, std::iter::once(self.issuer))?;
         }
-        let spend = receipt.and_then(|receipt| Some((receipt.stamps().first()?, receipt.start())));
+        let spend = receipt.and_then(|receipt| Some((receipt.charges().first()?, receipt.start())));
         Ok(self.update(0, |entry, generation, now| {
             let settled = entry.settle(delta, spend, generation, now);
             let entries = std::slice::from_ref(entry);
@@ -165,7 +170,7 @@ impl DirectLimiter {
         let Policy::Bucket(bucket) = policy else { return Err(PolicyError::NotABucket) };
         self.locked.with(|locked| {
             self.switch_to_locked(locked);
-            let now = self.clock.now_after();
+            let now = self.clock.now_ordered();
             locked.tat = bucket.keep_tokens(&locked.bucket, locked.tat, now);
             locked.bucket = bucket;
             // Zero stands for the initial policy.
@@ -186,11 +191,11 @@ impl DirectLimiter {
         // If the clock is set back, the arrival time is lowered accordingly, so such a clock is
         // read under the lock. With a monotonic clock, a reading older than that of another thread
         // does no harm.
-        let early = self.clock.is_steady().then(|| self.clock.now());
+        let early = self.clock.is_monotonic().then(|| self.clock.now());
         self.locked.with(|LockedState { tat, bucket, generation }| {
-            let now = early.unwrap_or_else(|| self.clock.now_after());
+            let now = early.unwrap_or_else(|| self.clock.now_ordered());
             if early.is_none() {
-                *tat = bucket.effective(*tat, Time::ZERO, now);
+                *tat = bucket.effective_tat(*tat, Time::ZERO, now);
             }
             // A cost of zero is granted even in debt, and changes nothing.
             let after = bucket.spend(*tat, cost, now);
@@ -210,12 +215,16 @@ impl DirectLimiter {
 
     /// Updates the bucket with a function of its entry, its generation and the time. `change` may
     /// be called more than once.
-    fn update<R>(&self, cost: u64, mut change: impl FnMut(&mut Account<'_>, u32, Now) -> R) -> R {
-        let mut changed = |bucket: Bucket, generation, tat: &mut Exact| {
+    fn update<R>(
+        &self,
+        cost: u64,
+        mut change: impl FnMut(&mut BucketEntry<'_>, u32, Now) -> R,
+    ) -> R {
+        let mut changed = |bucket: TokenBucket, generation, tat: &mut ExactTime| {
             // Not before the reading with which this arrival time was written.
-            let now = Now::at(self.clock.now_after());
+            let now = Now::at(self.clock.now_ordered());
             let policy = Policy::Bucket(bucket);
-            let mut entry = Account::new(&policy, State::Bucket(*tat), Time::ZERO, cost);
+            let mut entry = BucketEntry::new(&policy, State::Bucket(*tat), Time::ZERO, cost);
             let result = change(&mut entry, generation, now);
             if let State::Bucket(after) = entry.state() {
                 *tat = after;

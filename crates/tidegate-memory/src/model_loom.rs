@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use loom::thread;
-use tidegate_core::{Answer, Charge, Decision, Limit, Operation, Policy};
+use tidegate_core::{Charge, Decision, Limit, Operation, Policy, StoreResponse};
 
 use crate::MemoryStore;
 use crate::clock::{CachedClock, Clock, ManualClock};
@@ -25,7 +25,7 @@ fn take(store: &MemoryStore, charges: &[(&Limit, u64)]) -> Decision {
     let charges: Vec<_> =
         charges.iter().map(|(limit, cost)| Charge::new(limit, "key", *cost)).collect();
     match store.execute(&Operation::Take(&charges)).unwrap() {
-        Answer::Decision(decision) => decision,
+        StoreResponse::Decision(decision) => decision,
         other => unreachable!("{other:?}"),
     }
 }
@@ -72,7 +72,7 @@ fn callers_with_old_and_new_policy_share_one_bucket() {
     loom::model(|| {
         let old = limit("a", 2);
         let policy = Policy::per_second(1).capacity(1).build().unwrap();
-        let new = old.revise(policy, tidegate_core::Change::KeepTokens).unwrap();
+        let new = old.revise(policy, tidegate_core::PolicyChange::KeepTokens).unwrap();
         let store = Arc::new(store());
         assert!(take(&store, &[(&old, 1)]).is_allowed());
         let other = {
@@ -101,7 +101,7 @@ fn take_key(store: &MemoryStore, limit: &Limit, key: u32) -> bool {
 fn take_all(store: &MemoryStore, limit: &Limit, keys: &[&str]) -> bool {
     let charges: Vec<_> = keys.iter().map(|key| Charge::new(limit, *key, 1)).collect();
     match store.execute(&Operation::Take(&charges)).unwrap() {
-        Answer::Decision(decision) => decision.is_allowed(),
+        StoreResponse::Decision(decision) => decision.is_allowed(),
         other => unreachable!("{other:?}"),
     }
 }

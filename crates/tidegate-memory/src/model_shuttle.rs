@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
-use tidegate_core::{Answer, Charge, Correction, Key, Limit, Operation, Policy};
+use tidegate_core::{Charge, Correction, Key, Limit, Operation, Policy, StoreResponse};
 
 use crate::MemoryStore;
 use crate::clock::ManualClock;
@@ -20,7 +20,7 @@ fn limit(name: &str, capacity: u64) -> Limit {
 
 fn allowed(store: &MemoryStore, charges: &[Charge<'_>]) -> bool {
     match store.execute(&Operation::Take(charges)).unwrap() {
-        Answer::Decision(decision) => decision.is_allowed(),
+        StoreResponse::Decision(decision) => decision.is_allowed(),
         other => unreachable!("{other:?}"),
     }
 }

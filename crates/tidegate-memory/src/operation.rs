@@ -12,10 +12,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::decide::{DecisionMode, Settled};
+use tidegate_core::decide::{DecisionMode, EntrySettlement};
 use tidegate_core::{
-    Account, Charge, Correction, Decision, Denial, Grant, MAX_SPAN, Now, Place, Policy, Receipt,
-    ReceiptError, Settlement, Stamp, State, StoreError, Target, WallTime, decide,
+    BucketEntry, BucketLocation, Charge, ChargeRecord, Correction, Decision, Denial, Grant,
+    MAX_SPAN, Now, Policy, Receipt, ReceiptError, Settlement, State, StoreError, Target, WallTime,
+    decide,
 };
 
 use crate::side_table::SideTable;
@@ -71,9 +72,13 @@ impl MemoryStore {
             locked.set_slot_hint(bucket, entry, now.time);
         }
         let none_rejected = entries.iter().all(|entry| !entry.rejected || entry.amount == 0);
-        let start = if none_rejected { decide::start(&buckets, mode.horizon(), now) } else { None };
+        let start = if none_rejected {
+            decide::earliest_start(&buckets, mode.horizon(), now)
+        } else {
+            None
+        };
         let Some(start) = start else {
-            let mut outcomes = decide::refused(&buckets, entries.order(), now);
+            let mut outcomes = decide::denied_outcomes(&buckets, entries.order(), now);
             locked.mark_rejected(&mut outcomes, &entries, now.time);
             if !matches!(mode, DecisionMode::Peek) {
                 let after_denial = |(bucket, entry)| state_after_denial(bucket, entry, now);
@@ -85,14 +90,14 @@ impl MemoryStore {
             return Ok(Decision::Denied(Denial::new(outcomes)));
         };
         decide::spend(&mut buckets, start, now);
-        let outcomes = decide::granted(&buckets, entries.order(), now);
+        let outcomes = decide::granted_outcomes(&buckets, entries.order(), now);
         if let DecisionMode::Peek = mode {
             let grant = Grant::new(outcomes, Duration::ZERO, Receipt::default());
             return Ok(Decision::Allowed(grant));
         }
         let states: States = buckets.into_iter().map(|a| Some(a.state())).collect();
         write_back(&mut entries, &states, &mut locked, now);
-        let receipt = Receipt::new(self.issuer, start, entries.stamps());
+        let receipt = Receipt::new(self.issuer, start, entries.records());
         Ok(Decision::Allowed(Grant::new(outcomes, start.since(now.time), receipt)))
     }
 
@@ -112,26 +117,28 @@ impl MemoryStore {
         let now = self.read_now(&entries);
         locked.load_states(&mut entries, receipt, now)?;
         let mut buckets = entries.bucket_entries(now)?;
-        let mut results: SmallVec<[Settled; 2]> = SmallVec::new();
+        let mut results: SmallVec<[EntrySettlement; 2]> = SmallVec::new();
         for (index, (bucket, entry)) in buckets.iter_mut().zip(entries.iter()).enumerate() {
-            let stamp = receipt.and_then(|receipt| entries.stamp_of(index, receipt));
-            let spend = stamp.zip(receipt.map(Receipt::start));
-            let charged_slots = matches!(stamp, Some(Stamp { place: Place::Slot(_), .. }));
+            let record = receipt.and_then(|receipt| entries.record_of(index, receipt));
+            let spend = record.zip(receipt.map(Receipt::start));
+            let charged_slots =
+                matches!(record, Some(ChargeRecord { location: BucketLocation::Slot(_), .. }));
             results.push(if bucket.concurrency().is_some() || charged_slots {
-                let settled = locked.release_slots(entry, stamp, now.time);
+                let settled = locked.release_slots(entry, record, now.time);
                 if bucket.concurrency().is_some() {
                     bucket.set_taken(locked.taken(entry, now.time));
                 }
                 settled
             } else if entry.rejected || (entry.repaid && entry.amount < 0) {
-                Settled::nothing_of(entry.delta())
+                EntrySettlement::without_effect(entry.delta())
             } else {
                 bucket.settle(entry.delta(), spend, entry.limit().generation(), now)
             });
         }
         let settlement = decide::settlement(&buckets, &results, entries.order(), now);
         // Slots cannot be charged in a settlement, and released slots are already released.
-        let settled = |bucket: Account<'_>| bucket.concurrency().is_none().then(|| bucket.state());
+        let settled =
+            |bucket: BucketEntry<'_>| bucket.concurrency().is_none().then(|| bucket.state());
         let states: States = buckets.into_iter().map(settled).collect();
         write_back(&mut entries, &states, &mut locked, now);
         self.saturated.fetch_add(settlement.saturated as u64, Ordering::Relaxed);
@@ -151,8 +158,8 @@ impl MemoryStore {
         let now = self.clock.now();
         let mut slots = 0;
         for (index, entry) in entries.iter().enumerate() {
-            let location = entries.stamp_of(index, receipt).map(|stamp| stamp.place);
-            let Some(Place::Slot(id)) = location else { continue };
+            let location = entries.record_of(index, receipt).map(|record| record.location);
+            let Some(BucketLocation::Slot(id)) = location else { continue };
             // Each lease is updated on its own; there is no joint decision.
             let leases = &mut self.side_table.lock(SideTable::shard_of(entry.hash)).leases;
             // Slots are released even if the limit is no longer a concurrency limit.
@@ -175,7 +182,7 @@ impl MemoryStore {
         };
         // Decisions read the filter of holds under the lock of the line.
         let _line = self.table.lock_home(Fingerprint::from_hash(hash));
-        let now = self.clock.now_after();
+        let now = self.clock.now_ordered();
         let until = now.after(span.min(MAX_SPAN));
         let hold = (until, refill, target.limit.generation());
         let held = self.side_table.hold(hash, hold, now);
@@ -201,7 +208,7 @@ impl MemoryStore {
     #[inline]
     fn read_now(&self, entries: &ListEntries<'_>) -> Now {
         let wall = if entries.needs_wall_time() { self.clock.wall() } else { WallTime::default() };
-        Now { time: self.clock.now_after(), wall }
+        Now { time: self.clock.now_ordered(), wall }
     }
 
     #[inline]
@@ -233,8 +240,12 @@ fn write_back(
 /// have been converted to the current policy, or its arrival time lowered because the clock stepped
 /// back. A shared bucket is left alone: another thread may have written it with a later clock
 /// reading than ours.
-fn state_after_denial(mut bucket: Account<'_>, entry: &ListEntry<'_>, now: Now) -> Option<State> {
-    if bucket.concurrency().is_some() || entry.location == Place::Shared {
+fn state_after_denial(
+    mut bucket: BucketEntry<'_>,
+    entry: &ListEntry<'_>,
+    now: Now,
+) -> Option<State> {
+    if bucket.concurrency().is_some() || entry.location == BucketLocation::Shared {
         return None;
     }
     (bucket.repair(now) || entry.converted).then(|| bucket.state())

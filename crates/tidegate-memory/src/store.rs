@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tidegate_core::decide::{self, DecisionMode};
 use tidegate_core::{
-    Answer, Answers, Charge, Decision, Denial, Key, Limit, Now, Operation, Outcome, Outcomes,
-    Retry, Store, StoreError, Submission, Target, Time, WallTime,
+    Charge, Decision, Denial, Key, Limit, Now, Operation, Outcome, Outcomes, Retry, Store,
+    StoreError, StoreResponse, StoreResponses, Submission, Target, Time, WallTime,
 };
 
 use crate::builder::{MemoryStoreBuilder, Overflow, Sizes};
@@ -103,33 +103,33 @@ impl MemoryStore {
     ///
     /// # Errors
     /// If the list or the receipt is invalid, or there is no room for a hold or a slot lease.
-    pub fn execute(&self, operation: &Operation<'_>) -> Result<Answer, StoreError> {
+    pub fn execute(&self, operation: &Operation<'_>) -> Result<StoreResponse, StoreError> {
         match *operation {
             Operation::Take(charges) => {
-                self.decide(charges, DecisionMode::Take).map(Answer::Decision)
+                self.decide(charges, DecisionMode::Take).map(StoreResponse::Decision)
             }
             Operation::Peek(charges) => {
-                self.decide(charges, DecisionMode::Peek).map(Answer::Decision)
+                self.decide(charges, DecisionMode::Peek).map(StoreResponse::Decision)
             }
             Operation::Reserve { charges, horizon } => {
-                self.decide(charges, DecisionMode::Reserve(horizon)).map(Answer::Decision)
+                self.decide(charges, DecisionMode::Reserve(horizon)).map(StoreResponse::Decision)
             }
             Operation::Settle { corrections, receipt } => {
-                self.settle(corrections, receipt).map(Answer::Settled)
+                self.settle(corrections, receipt).map(StoreResponse::Settled)
             }
             Operation::Release { targets, receipt } => {
-                self.update_leases(targets, receipt, LeaseAction::Release).map(Answer::Slots)
+                self.update_leases(targets, receipt, LeaseAction::Release).map(StoreResponse::Slots)
             }
             Operation::Renew { targets, receipt } => {
-                self.update_leases(targets, receipt, LeaseAction::Renew).map(Answer::Slots)
+                self.update_leases(targets, receipt, LeaseAction::Renew).map(StoreResponse::Slots)
             }
             Operation::Hold { target, span } => {
                 decide::check_list([target.key])?;
-                self.hold(&target, span).map(Answer::Held)
+                self.hold(&target, span).map(StoreResponse::HeldFor)
             }
             Operation::Reset { target } => {
                 decide::check_list([target.key])?;
-                Ok(Answer::Reset(self.reset(&target)))
+                Ok(StoreResponse::Reset(self.reset(&target)))
             }
             // `Operation` is non-exhaustive.
             _ => Err(StoreError::Unavailable("operation not supported by this store".into())),
@@ -214,7 +214,7 @@ impl MemoryStore {
     /// visible to the caller.
     #[must_use]
     pub fn now(&self) -> Time {
-        self.clock.now_after()
+        self.clock.now_ordered()
     }
 
     /// Removes keys whose bucket has been full for `max_idle`, and releases memory. Returns the
@@ -309,7 +309,7 @@ impl Store for MemoryStore {
     fn submit<'a>(
         &'a self,
         operations: &'a [Operation<'a>],
-        answers: &'a mut Answers,
+        answers: &'a mut StoreResponses,
     ) -> Submission<'a> {
         match operations {
             [operation] => answers.push(self.execute(operation)),

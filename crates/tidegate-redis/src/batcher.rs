@@ -13,7 +13,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::connection::{Connection, ConnectionState};
-use crate::error::{CallError, RedisFault};
+use crate::error::{CallError, RedisStoreError};
 use crate::format::number::Reader;
 use crate::job::{Batch, Job, MAX_JOBS, MAX_KEYS, Replies, ScriptKind};
 
@@ -187,7 +187,8 @@ fn send(
         }
         ConnectionState::Down(fault) => fail(calls, &fault.into()),
         ConnectionState::Connecting => {
-            let fault = RedisFault::NotConnected("the first attempt is in progress".to_owned());
+            let fault =
+                RedisStoreError::NotConnected("the first attempt is in progress".to_owned());
             fail(calls, &fault.into());
         }
     }
@@ -214,7 +215,8 @@ async fn execute(
                 let own: Vec<Vec<u8>> = each.by_ref().take(call.jobs.len()).collect();
                 let complete = own.len() == call.jobs.len();
                 let own = Replies { now_us, each: own };
-                let reply = if complete { Ok(own) } else { Err(RedisFault::InvalidReply.into()) };
+                let reply =
+                    if complete { Ok(own) } else { Err(RedisStoreError::InvalidReply.into()) };
                 // The caller may be gone.
                 let _ = call.reply.send(reply);
             }
@@ -231,13 +233,13 @@ fn fail(calls: Vec<QueuedCall>, error: &CallError) {
 }
 
 /// Decodes the reply of the script: its time, then one reply per operation.
-pub(crate) fn decode_replies(value: Value) -> Result<Replies, RedisFault> {
-    let Value::Array(values) = value else { return Err(RedisFault::InvalidReply) };
+pub(crate) fn decode_replies(value: Value) -> Result<Replies, RedisStoreError> {
+    let Value::Array(values) = value else { return Err(RedisStoreError::InvalidReply) };
     let mut bytes = values.into_iter().map(|value| match value {
         Value::BulkString(bytes) => Ok(bytes),
-        _ => Err(RedisFault::InvalidReply),
+        _ => Err(RedisStoreError::InvalidReply),
     });
-    let now = bytes.next().ok_or(RedisFault::InvalidReply)??;
+    let now = bytes.next().ok_or(RedisStoreError::InvalidReply)??;
     let now_us = Reader(&now).number()?;
     Ok(Replies { now_us, each: bytes.collect::<Result<_, _>>()? })
 }

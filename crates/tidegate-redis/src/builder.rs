@@ -103,7 +103,7 @@ impl RedisBuilder {
 
     /// Reads the time from a list on the server, seconds and microseconds, instead of its clock.
     #[cfg(feature = "manual-clock")]
-    pub fn clock_in(mut self, list: impl Into<String>) -> Self {
+    pub fn manual_clock(mut self, list: impl Into<String>) -> Self {
         self.clock = Some(list.into());
         self
     }

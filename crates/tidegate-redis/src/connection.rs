@@ -9,13 +9,13 @@ use redis::{AsyncConnectionConfig, Client, RedisError, Value};
 use tidegate_core::hash::mix;
 use tokio::sync::watch;
 
-use crate::error::{CallError, RedisFault};
+use crate::error::{CallError, RedisStoreError};
 use crate::format::names::{FORMAT, Names};
 use crate::job::Batch;
 use crate::script::Scripts;
 
 /// Timeout for connecting, and for a response; after that the connection is dropped. Callers wait
-/// less; see the timeout of `tidegate::Guarded`.
+/// less; see the timeout of `tidegate::guard::GuardedStore`.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// Initial and maximum delay between two connection attempts.
 const INITIAL_DELAY: Duration = Duration::from_millis(50);
@@ -26,7 +26,7 @@ const MAX_DELAY: Duration = Duration::from_secs(2);
 pub(crate) enum ConnectionState {
     /// The first attempt is in progress.
     Connecting,
-    Down(RedisFault),
+    Down(RedisStoreError),
     /// Connected, with the number of the connection.
     Up(MultiplexedConnection, u64),
 }
@@ -62,13 +62,13 @@ impl Connection {
     }
 
     /// Waits for the first connection attempt.
-    pub(crate) async fn first_attempt(&self) -> Result<(), RedisFault> {
+    pub(crate) async fn first_attempt(&self) -> Result<(), RedisStoreError> {
         let mut state = self.state.subscribe();
         match state.wait_for(|state| !matches!(state, ConnectionState::Connecting)).await.as_deref()
         {
             Ok(ConnectionState::Up(..)) => Ok(()),
             Ok(ConnectionState::Down(fault)) => Err(fault.clone()),
-            _ => Err(RedisFault::Ended),
+            _ => Err(RedisStoreError::RuntimeEnded),
         }
     }
 
@@ -110,7 +110,9 @@ impl Connection {
         batch: &Batch<'_>,
     ) -> Result<Value, CallError> {
         let result = self.scripts.of(batch.kind()).call(&mut connection, batch).await;
-        if let Err(CallError::TimedOut | CallError::Fault(RedisFault::Broken(_))) = result {
+        if let Err(CallError::TimedOut | CallError::Fault(RedisStoreError::ConnectionLost(_))) =
+            result
+        {
             self.mark_broken(number);
         }
         result
@@ -133,7 +135,7 @@ impl Connection {
                         let _ = broken.wait_for(|last| *last >= number).await;
                     }
                     tracing::warn!("connection to the shared store lost; reconnecting");
-                    let fault = RedisFault::NotConnected("the connection was lost".to_owned());
+                    let fault = RedisStoreError::NotConnected("the connection was lost".to_owned());
                     self.state.send_replace(ConnectionState::Down(fault));
                 }
                 Err(fault) => {
@@ -151,12 +153,13 @@ impl Connection {
         }
     }
 
-    async fn connect(&self) -> Result<MultiplexedConnection, RedisFault> {
+    async fn connect(&self) -> Result<MultiplexedConnection, RedisStoreError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(TIMEOUT))
             .set_response_timeout(Some(TIMEOUT));
         let opened = self.client.get_multiplexed_async_connection_with_config(&config).await;
-        let mut connection = opened.map_err(|error| RedisFault::NotConnected(error.to_string()))?;
+        let mut connection =
+            opened.map_err(|error| RedisStoreError::NotConnected(error.to_string()))?;
         self.check_format(&mut connection).await?;
         self.warn_about_eviction(&mut connection).await;
         self.scripts.reset().await;
@@ -164,8 +167,11 @@ impl Connection {
     }
 
     /// Two formats under one prefix would mean two sets of buckets: twice the limit.
-    async fn check_format(&self, connection: &mut MultiplexedConnection) -> Result<(), RedisFault> {
-        let not_connected = |error: RedisError| RedisFault::NotConnected(error.to_string());
+    async fn check_format(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<(), RedisStoreError> {
+        let not_connected = |error: RedisError| RedisStoreError::NotConnected(error.to_string());
         let name = self.names.format();
         let mut get = redis::cmd("GET");
         get.arg(name.as_bytes());
@@ -181,8 +187,8 @@ impl Connection {
         };
         match found.parse() {
             Ok(FORMAT) => Ok(()),
-            Ok(other) => Err(RedisFault::Format(other)),
-            Err(_) => Err(RedisFault::InvalidReply),
+            Ok(other) => Err(RedisStoreError::Format(other)),
+            Err(_) => Err(RedisStoreError::InvalidReply),
         }
     }
 
@@ -215,8 +221,8 @@ pub(crate) fn classify_error(error: &RedisError) -> CallError {
     if error.is_timeout() {
         CallError::TimedOut
     } else if error.is_io_error() || error.is_unrecoverable_error() || readonly {
-        RedisFault::Broken(error.to_string()).into()
+        RedisStoreError::ConnectionLost(error.to_string()).into()
     } else {
-        RedisFault::Refused(error.to_string()).into()
+        RedisStoreError::Refused(error.to_string()).into()
     }
 }

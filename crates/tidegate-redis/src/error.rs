@@ -48,16 +48,16 @@ pub enum OpenError {
 /// `StoreError::Rejected`.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum RedisFault {
+pub enum RedisStoreError {
     /// Not connected, with the error of the last attempt.
     #[error("not connected to redis: {0}; the store keeps trying")]
     NotConnected(String),
     /// The runtime on which the store was opened has ended.
     #[error("tokio runtime in which the redis store was opened has ended; open a new store")]
-    Ended,
+    RuntimeEnded,
     /// The connection broke during the operation, which may have been executed.
     #[error("connection to redis broke: {0}; the operation may have been executed")]
-    Broken(String),
+    ConnectionLost(String),
     /// The server refused the operation: out of memory, read only, not permitted, or similar.
     #[error("redis refused the operation: {0}")]
     Refused(String),
@@ -80,15 +80,15 @@ pub enum RedisFault {
         "policy of a limit changed too often during an operation; check that all nodes \
              configure the same policy"
     )]
-    Contended,
+    PolicyContention,
     /// A key under the prefix contains data that this store did not write.
     #[error("key under the prefix contains data of another program; choose another prefix")]
     ForeignKey,
 }
 
-impl From<RedisFault> for StoreError {
+impl From<RedisStoreError> for StoreError {
     /// Rejects a single operation, because of its reply.
-    fn from(fault: RedisFault) -> Self {
+    fn from(fault: RedisStoreError) -> Self {
         Self::Rejected(Box::new(fault))
     }
 }
@@ -98,7 +98,7 @@ impl From<RedisFault> for StoreError {
 pub(crate) enum CallError {
     /// No response in time; the call may have been executed.
     TimedOut,
-    Fault(RedisFault),
+    Fault(RedisStoreError),
 }
 
 impl From<CallError> for StoreError {
@@ -110,8 +110,8 @@ impl From<CallError> for StoreError {
     }
 }
 
-impl From<RedisFault> for CallError {
-    fn from(fault: RedisFault) -> Self {
+impl From<RedisStoreError> for CallError {
+    fn from(fault: RedisStoreError) -> Self {
         Self::Fault(fault)
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::connection::ConnectionState;
-use crate::error::{CallError, RedisFault};
+use crate::error::{CallError, RedisStoreError};
 use crate::format::names::FORMAT;
 use crate::format::number::{Reader, put, put_text};
 use crate::job::{Code, Item, Job, MAX_JOBS};
@@ -72,7 +72,7 @@ impl RedisStore {
         put(SILENCE_US, &mut item.tail);
         item.tail.extend(node.to_le_bytes());
         let replies = self.send(vec![Job::new(Code::Heartbeat).with(item)]).await?;
-        let reply = replies.each.first().ok_or(RedisFault::InvalidReply)?;
+        let reply = replies.each.first().ok_or(RedisStoreError::InvalidReply)?;
         let mut reader = Reader(reply);
         let (nodes, format) = (reader.number()?, reader.number()?);
         if format != u64::from(FORMAT) {

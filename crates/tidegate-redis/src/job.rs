@@ -6,7 +6,7 @@ use std::hash::Hash;
 use redis::Cmd;
 use smallvec::SmallVec;
 
-use crate::error::RedisFault;
+use crate::error::RedisStoreError;
 use crate::format::names::Name;
 use crate::format::number::Reader;
 use crate::format::script_args::ScriptArgs;
@@ -225,17 +225,17 @@ pub(crate) enum OperationStatus {
 }
 
 impl OperationStatus {
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, RedisFault> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, RedisStoreError> {
         Ok(match reader.byte()? {
             0 => Self::Denied,
             1 => Self::Done,
             2 => Self::Stale,
-            3 => return Err(RedisFault::Format(reader.byte()?)),
+            3 => return Err(RedisStoreError::Format(reader.byte()?)),
             4 => Self::OtherWindows,
             5 => Self::Skipped,
-            6 => return Err(RedisFault::ForeignKey),
+            6 => return Err(RedisStoreError::ForeignKey),
             7 => Self::Unsupported,
-            _ => return Err(RedisFault::InvalidReply),
+            _ => return Err(RedisStoreError::InvalidReply),
         })
     }
 }

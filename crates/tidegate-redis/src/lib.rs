@@ -56,7 +56,7 @@
 //! then a node treats a bucket under a policy it does not know as empty.
 //!
 //! This crate only reports that the store is unavailable. What is decided then (deny, allow, or a
-//! local share) is up to `tidegate::Guarded`.
+//! local share) is up to `tidegate::guard::GuardedStore`.
 
 mod address;
 mod batcher;
@@ -73,5 +73,5 @@ mod script;
 mod store;
 
 pub use builder::RedisBuilder;
-pub use error::{OpenError, RedisFault};
+pub use error::{OpenError, RedisStoreError};
 pub use store::RedisStore;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::decide::DecisionMode;
-use tidegate_core::{Account, Answer, Now, Receipt, StoreError, Target, Time};
+use tidegate_core::{BucketEntry, Now, Receipt, StoreError, StoreResponse, Target, Time};
 
-use crate::error::RedisFault;
+use crate::error::RedisStoreError;
 use crate::format::entry::Entry;
 use crate::format::names::Names;
 use crate::format::number::{Reader, put_time, server_time};
@@ -52,7 +52,7 @@ pub(crate) enum PreparedOperation<'a> {
 /// What to do after a reply of the server.
 #[derive(Debug)]
 pub(crate) enum ReplyOutcome {
-    Done(Answer),
+    Done(StoreResponse),
     /// Entries are under another policy: convert them and retry.
     Convert(SmallVec<[Found; 2]>),
     /// This node does not know the policy of this number for the limit of this bucket: learn it and
@@ -101,18 +101,18 @@ impl<'a> PreparedOperation<'a> {
             _ => match OperationStatus::read(&mut reader)? {
                 OperationStatus::Skipped => Ok(ReplyOutcome::Retry),
                 OperationStatus::Done => Ok(ReplyOutcome::Done(self.done(&mut reader, now)?)),
-                _ => Err(RedisFault::InvalidReply.into()),
+                _ => Err(RedisStoreError::InvalidReply.into()),
             },
         }
     }
 
     /// Returns the result of a completed operation that is not a list.
-    fn done(&self, reader: &mut Reader<'_>, now: Now) -> Result<Answer, RedisFault> {
+    fn done(&self, reader: &mut Reader<'_>, now: Now) -> Result<StoreResponse, RedisStoreError> {
         match self {
-            Self::Leases(_) => Ok(Answer::Slots(reader.number()?)),
-            Self::Hold { .. } => Ok(Answer::Held(reader.time()?.since(now.time))),
+            Self::Leases(_) => Ok(StoreResponse::Slots(reader.number()?)),
+            Self::Hold { .. } => Ok(StoreResponse::HeldFor(reader.time()?.since(now.time))),
             Self::Reset { list } => reset_answer(list, reader, now),
-            Self::Decide { .. } | Self::Settle { .. } => Err(RedisFault::InvalidReply),
+            Self::Decide { .. } | Self::Settle { .. } => Err(RedisStoreError::InvalidReply),
         }
     }
 
@@ -130,12 +130,16 @@ impl<'a> PreparedOperation<'a> {
 
 /// Returns whether a reset removed anything. Foreign data is removed too: that is what an operator
 /// wants.
-fn reset_answer(list: &List<'_>, reader: &mut Reader<'_>, now: Now) -> Result<Answer, RedisFault> {
+fn reset_answer(
+    list: &List<'_>,
+    reader: &mut Reader<'_>,
+    now: Now,
+) -> Result<StoreResponse, RedisStoreError> {
     let (listed, entry) = (&list[0], Entry::read(reader)?);
     let (taken, foreign) = (reader.number()?, reader.byte()? == 1);
     let effective_state = entry.effective_state(&listed.history, now.time);
     let mut account =
-        Account::new(listed.policy(), effective_state.state, effective_state.held_until, 0);
+        BucketEntry::new(listed.policy(), effective_state.state, effective_state.held_until, 0);
     if listed.has_slots() {
         account.set_taken(taken);
     } else if let Some(windows) = &listed.target.windows {
@@ -145,7 +149,7 @@ fn reset_answer(list: &List<'_>, reader: &mut Reader<'_>, now: Now) -> Result<An
     let outcome = account.outcome(now, None);
     let held = effective_state.held_until > now.time;
     let removed = foreign || held || taken > 0 || outcome.remaining < outcome.capacity;
-    Ok(Answer::Reset(removed))
+    Ok(StoreResponse::Reset(removed))
 }
 
 /// Builds the job of a release or a renewal; `None` if the receipt has no slots.

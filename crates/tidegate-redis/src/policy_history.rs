@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tidegate_core::{Change, Limit, Policy, Rate, Revision};
+use tidegate_core::{Limit, Policy, PolicyChange, Rate, Revision};
 
-use crate::error::RedisFault;
+use crate::error::RedisStoreError;
 use crate::format::names::FORMAT;
 use crate::format::number::Reader;
 use crate::format::script_args::is_countable;
@@ -45,10 +45,10 @@ impl PolicyHistory {
         synced: u32,
         record: &[u8],
         before: Option<&Self>,
-    ) -> Result<Self, RedisFault> {
-        let mut revisions: BTreeMap<u64, (Change, Policy)> = BTreeMap::new();
+    ) -> Result<Self, RedisStoreError> {
+        let mut revisions: BTreeMap<u64, (PolicyChange, Policy)> = BTreeMap::new();
         if let Some(before) = before {
-            let known = before.limit.since(0).into_iter().flatten();
+            let known = before.limit.revisions_since(0).into_iter().flatten();
             let known = known.map(|revision| (revision.change(), *revision.policy()));
             revisions.extend(before.numbers.iter().copied().zip(known));
         }
@@ -61,10 +61,10 @@ impl PolicyHistory {
             revisions.pop_first();
         }
         let mut policies = revisions.values();
-        let (_, first) = *policies.next().ok_or(RedisFault::InvalidReply)?;
-        let mut limit = Limit::named(identity, first).map_err(|_| RedisFault::InvalidReply)?;
+        let (_, first) = *policies.next().ok_or(RedisStoreError::InvalidReply)?;
+        let mut limit = Limit::named(identity, first).map_err(|_| RedisStoreError::InvalidReply)?;
         for &(change, policy) in policies {
-            limit = limit.revise(policy, change).map_err(|_| RedisFault::InvalidReply)?;
+            limit = limit.revise(policy, change).map_err(|_| RedisStoreError::InvalidReply)?;
         }
         let lost = before.map_or(0, |before| before.lost);
         Ok(Self { limit, numbers: revisions.into_keys().collect(), synced, lost })
@@ -101,7 +101,7 @@ impl PolicyHistory {
 
     /// Returns the policy of this number.
     pub(crate) fn policy_of(&self, number: u64) -> Option<&Policy> {
-        self.limit.since(self.index_of(number))?.next().map(Revision::policy)
+        self.limit.revisions_since(self.index_of(number))?.next().map(Revision::policy)
     }
 
     /// Returns whether the number belongs to a newer policy than this history has and is not known
@@ -112,7 +112,8 @@ impl PolicyHistory {
 
     /// Returns the current policy in the format of a record.
     pub(crate) fn newest(&self) -> String {
-        let change = self.limit.since(self.limit.generation()).and_then(|mut all| all.next());
+        let change =
+            self.limit.revisions_since(self.limit.generation()).and_then(|mut all| all.next());
         encode(self.limit.policy(), change.map(Revision::change).unwrap_or_default())
     }
 
@@ -133,9 +134,9 @@ pub(crate) struct PolicyRecord {
 
 /// Returns the revisions of a limit after `synced`; only the newest if none has been synced.
 pub(crate) fn revisions(limit: &Limit, synced: Option<u32>) -> Vec<PolicyRecord> {
-    let from = synced.filter(|&generation| limit.since(generation).is_some());
+    let from = synced.filter(|&generation| limit.revisions_since(generation).is_some());
     let first = from.unwrap_or(limit.generation());
-    let known: Vec<&Revision> = limit.since(first).into_iter().flatten().collect();
+    let known: Vec<&Revision> = limit.revisions_since(first).into_iter().flatten().collect();
     let new = |(index, revision): (usize, &&Revision)| {
         let before = index.checked_sub(1).and_then(|index| known.get(index));
         let repeated = before.is_some_and(|before| before.policy() == revision.policy());
@@ -148,10 +149,10 @@ pub(crate) fn revisions(limit: &Limit, synced: Option<u32>) -> Vec<PolicyRecord>
 }
 
 /// Encodes a policy for a record: format, mode of the change, and the parameters.
-fn encode(policy: &Policy, change: Change) -> String {
+fn encode(policy: &Policy, change: PolicyChange) -> String {
     let mode = match change {
-        Change::Proportional => 'p',
-        Change::Reset => 'r',
+        PolicyChange::Proportional => 'p',
+        PolicyChange::Reset => 'r',
         _ => 'k',
     };
     let parameters = match policy {
@@ -175,27 +176,27 @@ fn encode(policy: &Policy, change: Change) -> String {
     format!("{FORMAT}{mode} {parameters}")
 }
 
-fn parse(text: &[u8]) -> Result<(Change, Policy), RedisFault> {
-    let text = std::str::from_utf8(text).map_err(|_| RedisFault::InvalidReply)?;
+fn parse(text: &[u8]) -> Result<(PolicyChange, Policy), RedisStoreError> {
+    let text = std::str::from_utf8(text).map_err(|_| RedisStoreError::InvalidReply)?;
     let mut chars = text.chars();
-    let format = chars.next().and_then(|c| c.to_digit(10)).ok_or(RedisFault::InvalidReply)?;
+    let format = chars.next().and_then(|c| c.to_digit(10)).ok_or(RedisStoreError::InvalidReply)?;
     if format != u32::from(FORMAT) {
-        return Err(RedisFault::Format(u8::try_from(format).unwrap_or(u8::MAX)));
+        return Err(RedisStoreError::Format(u8::try_from(format).unwrap_or(u8::MAX)));
     }
     let change = match chars.next() {
-        Some('k') => Change::KeepTokens,
-        Some('p') => Change::Proportional,
-        Some('r') => Change::Reset,
-        _ => return Err(RedisFault::InvalidReply),
+        Some('k') => PolicyChange::KeepTokens,
+        Some('p') => PolicyChange::Proportional,
+        Some('r') => PolicyChange::Reset,
+        _ => return Err(RedisStoreError::InvalidReply),
     };
     let mut words = chars.as_str().split_ascii_whitespace();
-    let kind = words.next().ok_or(RedisFault::InvalidReply)?;
+    let kind = words.next().ok_or(RedisStoreError::InvalidReply)?;
     let numbers: Result<Vec<u64>, _> = words.map(str::parse).collect();
-    let numbers = numbers.map_err(|_| RedisFault::InvalidReply)?;
+    let numbers = numbers.map_err(|_| RedisStoreError::InvalidReply)?;
     let policy = match (kind, numbers.as_slice()) {
         ("bucket", &[capacity, tokens, period, max_debt, horizon]) => {
             let rate = Rate::per(tokens, Duration::from_nanos(period));
-            let rate = rate.map_err(|_| RedisFault::InvalidReply)?;
+            let rate = rate.map_err(|_| RedisStoreError::InvalidReply)?;
             let builder = Policy::rate(rate).capacity(capacity).max_debt(max_debt);
             builder.max_horizon(Duration::from_nanos(horizon)).build()
         }
@@ -205,10 +206,10 @@ fn parse(text: &[u8]) -> Result<(Change, Policy), RedisFault> {
             let lease = (lease > 0).then(|| Duration::from_nanos(lease));
             Policy::concurrency(slots, lease)
         }
-        _ => return Err(RedisFault::InvalidReply),
+        _ => return Err(RedisStoreError::InvalidReply),
     };
-    let policy = policy.map_err(|_| RedisFault::InvalidReply)?;
-    if is_countable(&policy) { Ok((change, policy)) } else { Err(RedisFault::InvalidReply) }
+    let policy = policy.map_err(|_| RedisStoreError::InvalidReply)?;
+    if is_countable(&policy) { Ok((change, policy)) } else { Err(RedisStoreError::InvalidReply) }
 }
 
 #[cfg(test)]
@@ -231,7 +232,9 @@ mod tests {
     #[test]
     fn policies_round_trip_through_records() {
         for policy in policies() {
-            for change in [Change::KeepTokens, Change::Proportional, Change::Reset] {
+            for change in
+                [PolicyChange::KeepTokens, PolicyChange::Proportional, PolicyChange::Reset]
+            {
                 let text = encode(&policy, change);
                 assert_eq!(parse(text.as_bytes()).unwrap(), (change, policy), "{text}");
             }
@@ -240,7 +243,7 @@ mod tests {
 
     #[test]
     fn other_formats_are_refused() {
-        assert!(matches!(parse(b"2k quota 9"), Err(RedisFault::Format(2))));
+        assert!(matches!(parse(b"2k quota 9"), Err(RedisStoreError::Format(2))));
         for bad in [
             "",
             "1",
@@ -252,7 +255,7 @@ mod tests {
             "1k z 1",
             "1k quota 1 x",
         ] {
-            assert!(matches!(parse(bad.as_bytes()), Err(RedisFault::InvalidReply)), "{bad}");
+            assert!(matches!(parse(bad.as_bytes()), Err(RedisStoreError::InvalidReply)), "{bad}");
         }
     }
 

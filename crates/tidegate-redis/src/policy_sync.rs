@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_core::{Limit, Policy, StoreError};
 use tokio::sync::Mutex;
 
-use crate::error::RedisFault;
+use crate::error::RedisStoreError;
 use crate::format::number::{put, put_text, server_time};
 use crate::format::script_args::entry_ttl;
 use crate::job::{Code, Item, Job};
@@ -99,7 +99,7 @@ impl RedisStore {
             put_text(text, &mut item.tail);
         }
         let replies = self.send(vec![Job::new(Code::SyncPolicies).with(item)]).await?;
-        let record = replies.each.first().ok_or(RedisFault::InvalidReply)?;
+        let record = replies.each.first().ok_or(RedisStoreError::InvalidReply)?;
         let before = self.histories().get(limit);
         let history = PolicyHistory::read(limit.identity(), synced, record, before.as_deref())?;
         let history = Arc::new(history);
@@ -114,7 +114,7 @@ impl RedisStore {
         index: usize,
         number: u64,
     ) -> Result<(), StoreError> {
-        let listed = &operation.list().ok_or(RedisFault::InvalidReply)?[index];
+        let listed = &operation.list().ok_or(RedisStoreError::InvalidReply)?[index];
         self.learn_policy(listed.history.limit(), number).await
     }
 
@@ -122,7 +122,7 @@ impl RedisStore {
     /// its node will write it again, and until then entries under it count as empty.
     pub(crate) async fn learn_policy(&self, limit: &Limit, number: u64) -> Result<(), StoreError> {
         let _guard = self.histories().syncing.lock().await;
-        let before = self.histories().get(limit).ok_or(RedisFault::InvalidReply)?;
+        let before = self.histories().get(limit).ok_or(RedisStoreError::InvalidReply)?;
         if number <= before.generation() {
             return Ok(());
         }
@@ -150,7 +150,7 @@ impl RedisStore {
         now_us: u64,
     ) -> Result<(), StoreError> {
         let now = server_time(now_us);
-        let list = operation.list().ok_or(RedisFault::InvalidReply)?;
+        let list = operation.list().ok_or(RedisStoreError::InvalidReply)?;
         let mut job = Job::new(Code::Swap);
         for (listed, found) in list.iter().zip(found) {
             let needs_conversion = listed.amount != 0

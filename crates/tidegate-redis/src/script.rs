@@ -5,7 +5,7 @@ use redis::{Cmd, RedisError, Value};
 use tokio::sync::Mutex;
 
 use crate::connection::classify_error;
-use crate::error::{CallError, RedisFault};
+use crate::error::{CallError, RedisStoreError};
 use crate::job::{Batch, ScriptKind};
 
 /// The code in the script that reads the server's clock.
@@ -171,7 +171,7 @@ enum SendError {
 impl SendError {
     fn into_call_error(self) -> CallError {
         match self {
-            Self::NoScript => RedisFault::ScriptLost.into(),
+            Self::NoScript => RedisStoreError::ScriptLost.into(),
             Self::Failed(error) => error,
         }
     }

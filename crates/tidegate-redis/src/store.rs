@@ -10,8 +10,8 @@ use smallvec::SmallVec;
 use tidegate_core::decide::{self, DecisionMode};
 use tidegate_core::hash::mix;
 use tidegate_core::{
-    Answer, Answers, ChargeError, MAX_SPAN, Operation, Place, Policy, Probe, Receipt, Stamp, Store,
-    StoreError, Submission, Target,
+    BucketLocation, ChargeError, ChargeRecord, MAX_SPAN, Operation, Policy, Probe, Receipt, Store,
+    StoreError, StoreResponse, StoreResponses, Submission, Target,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -19,7 +19,7 @@ use tokio::task::AbortHandle;
 use crate::batcher::QueuedCall;
 use crate::builder::RedisBuilder;
 use crate::connection::Connection;
-use crate::error::{CallError, RedisFault};
+use crate::error::{CallError, RedisStoreError};
 use crate::format::script_args::{is_countable, script_args};
 use crate::job::{Code, Job, MAX_JOBS, MAX_KEYS, Replies, ScriptKind};
 use crate::operation::list_entry::List;
@@ -106,7 +106,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// Returns the error of a failed attempt. The store keeps trying.
-    pub async fn connected(&self) -> Result<(), RedisFault> {
+    pub async fn connected(&self) -> Result<(), RedisStoreError> {
         self.0.connection.first_attempt().await
     }
 
@@ -124,7 +124,7 @@ impl RedisStore {
     }
 
     /// Executes operations in order.
-    async fn execute(&self, operations: &[Operation<'_>], answers: &mut Answers) {
+    async fn execute(&self, operations: &[Operation<'_>], answers: &mut StoreResponses) {
         let (mut done, mut retries) = (0, 0);
         while let Some(rest) = operations.get(done..).filter(|rest| !rest.is_empty()) {
             let before = answers.len();
@@ -136,7 +136,7 @@ impl RedisStore {
             match result {
                 Ok(()) if retries < MAX_RETRIES => {}
                 Ok(()) => {
-                    answers.push(Err(RedisFault::Contended.into()));
+                    answers.push(Err(RedisStoreError::PolicyContention.into()));
                     (done, retries) = (done + 1, 0);
                 }
                 Err(error) => {
@@ -155,7 +155,7 @@ impl RedisStore {
         &self,
         operations: &[Operation<'_>],
         kind: ScriptKind,
-        answers: &mut Answers,
+        answers: &mut StoreResponses,
     ) -> Result<(), StoreError> {
         let mut prepared_operations: SmallVec<
             [Result<(PreparedOperation<'_>, ReplySource), StoreError>; 1],
@@ -182,10 +182,10 @@ impl RedisStore {
         for prepared in prepared_operations {
             let answer = match (prepared, &mut each) {
                 (Err(error), _) => Err(error),
-                (Ok((_, ReplySource::Known)), _) => Ok(Answer::Slots(0)),
+                (Ok((_, ReplySource::Known)), _) => Ok(StoreResponse::Slots(0)),
                 (Ok(_), Err(error)) => Err(error.clone().into()),
                 (Ok((prepared, ReplySource::Server)), Ok(each)) => {
-                    let reply = each.next().ok_or(RedisFault::InvalidReply)?;
+                    let reply = each.next().ok_or(RedisStoreError::InvalidReply)?;
                     match prepared.interpret(&reply, now_us, self.context()) {
                         Ok(ReplyOutcome::Done(answer)) => Ok(answer),
                         Ok(ReplyOutcome::Retry) => return Ok(()),
@@ -267,7 +267,7 @@ impl RedisStore {
                 let list = self.list(std::iter::once((target, 0))).await?;
                 PreparedOperation::Reset { list }
             }
-            _ => return Err(RedisFault::InvalidReply.into()),
+            _ => return Err(RedisStoreError::InvalidReply.into()),
         })
     }
 
@@ -322,7 +322,7 @@ impl RedisStore {
             && matches!(jobs.as_slice(), [job] if job.fits_short_script());
         let kind = if short { ScriptKind::Short } else { ScriptKind::Long };
         let (reply, reply_receiver) = oneshot::channel();
-        let ended = CallError::Fault(RedisFault::Ended);
+        let ended = CallError::Fault(RedisStoreError::RuntimeEnded);
         if self.0.outbox.send(QueuedCall { kind, jobs, reply }).is_err() {
             return Err(ended);
         }
@@ -343,19 +343,19 @@ fn slots<'o>(
     targets: &'o [Target<'o>],
     receipt: &'o Receipt,
 ) -> impl Iterator<Item = (&'o Target<'o>, u64)> {
-    let lease = |stamp: &Stamp| match stamp.place {
-        Place::Slot(lease) => Some(lease),
+    let lease = |record: &ChargeRecord| match record.location {
+        BucketLocation::Slot(lease) => Some(lease),
         _ => None,
     };
-    let pairs = targets.iter().zip(receipt.stamps());
-    pairs.filter_map(move |(target, stamp)| Some((target, lease(stamp)?)))
+    let pairs = targets.iter().zip(receipt.charges());
+    pairs.filter_map(move |(target, record)| Some((target, lease(record)?)))
 }
 
 impl Store for RedisStore {
     fn submit<'a>(
         &'a self,
         operations: &'a [Operation<'a>],
-        answers: &'a mut Answers,
+        answers: &'a mut StoreResponses,
     ) -> Submission<'a> {
         Submission::Pending(Box::pin(self.execute(operations, answers)))
     }

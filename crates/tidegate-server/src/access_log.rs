@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tidegate_config::GatewayPlan;
+use tidegate_config::GatewayConfig;
 use tidegate_gateway::FinishedCall;
 
 /// Maximum number of characters logged of a text chosen by the caller.
@@ -21,7 +21,7 @@ const MAX_TEXT_CHARS: usize = 128;
 pub(crate) struct AccessLog(Arc<AtomicBool>);
 
 impl AccessLog {
-    pub(crate) fn configure(&self, plan: &GatewayPlan) {
+    pub(crate) fn configure(&self, plan: &GatewayConfig) {
         self.0.store(plan.access_log.value, Ordering::Relaxed);
     }
 

@@ -25,10 +25,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tidegate_config::{Effective, Layers, Plan, Source};
+use tidegate_config::{Config, EffectiveSetting, Layers, Source};
 use tokio::sync::Mutex;
 
-use crate::database::{Audit, DatabaseError, Stored};
+use crate::database::{AuditEntry, DatabaseError, StoredSettings};
 
 pub(crate) use applied::Applied;
 pub use error::ChangeError;
@@ -41,9 +41,9 @@ pub(crate) use parts::Parts;
 pub(crate) struct ConfigSnapshot {
     /// Number of changes made at run time; the revision of the database, if there is one.
     pub(crate) revision: u64,
-    pub(crate) plan: Arc<Plan>,
+    pub(crate) plan: Arc<Config>,
     /// Every effective value, with the layer it comes from.
-    pub(crate) effective: Arc<Vec<Effective>>,
+    pub(crate) effective: Arc<Vec<EffectiveSetting>>,
     pub(crate) limits: Arc<ConfiguredLimits>,
 }
 
@@ -53,14 +53,14 @@ struct Sources {
     /// The active layers.
     layers: Layers,
     /// The last known content of the database.
-    stored: Stored,
+    stored: StoredSettings,
 }
 
 /// The configuration at start, for settings that need a restart.
 #[derive(Debug)]
 struct StartupConfig {
-    plan: Arc<Plan>,
-    effective: Arc<Vec<Effective>>,
+    plan: Arc<Config>,
+    effective: Arc<Vec<EffectiveSetting>>,
 }
 
 /// The active configuration, and the parts of the server that follow it.
@@ -81,8 +81,8 @@ impl ActiveConfig {
     /// If the engine already has one of the limits and cannot change it.
     pub(crate) fn new(
         layers: Layers,
-        plan: Plan,
-        stored: Stored,
+        plan: Config,
+        stored: StoredSettings,
         parts: Parts,
     ) -> Result<Self, ChangeError> {
         let limits = parts.register(&plan.limits)?;
@@ -113,7 +113,7 @@ impl ActiveConfig {
     }
 
     /// Returns up to `most` changes, newest first. Empty without a database.
-    pub(crate) async fn history(&self, most: usize) -> Result<Vec<Audit>, DatabaseError> {
+    pub(crate) async fn history(&self, most: usize) -> Result<Vec<AuditEntry>, DatabaseError> {
         match &self.parts.database {
             Some(database) => database.history(most).await,
             None => Ok(Vec::new()),
@@ -131,11 +131,11 @@ pub(crate) fn listeners(admin: SocketAddr, grpc: SocketAddr) -> [(&'static str, 
 #[allow(clippy::unwrap_used, reason = "tests pass a valid configuration")]
 pub(crate) fn from_text(
     text: &str,
-    stored: Stored,
+    stored: StoredSettings,
     database: Option<crate::database::Database>,
 ) -> Arc<ActiveConfig> {
     let layers = tidegate_config::Loader::default().text_layers("test", text);
-    let plan = layers.plan().unwrap();
+    let plan = layers.validate().unwrap();
     let parts = Parts::new(&plan, &tidegate::Engine::new(), database).unwrap();
     Arc::new(ActiveConfig::new(layers, plan, stored, parts).unwrap())
 }

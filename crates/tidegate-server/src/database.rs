@@ -19,12 +19,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::wall_now;
-use tidegate_config::{DatabaseUrl, Plan};
+use tidegate_config::{Config, DatabaseUrl};
 use tidegate_http::ThrottledLog;
 
 pub use self::error::DatabaseError;
 pub(crate) use self::record::json_value;
-pub use self::record::{Audit, Change, Migrated, Note, Stored};
+pub use self::record::{AuditEntry, ChangeOrigin, MigrationResult, SettingUpdate, StoredSettings};
 
 use self::postgres::Postgres;
 use self::schema::Schema;
@@ -56,7 +56,7 @@ pub enum AutoMigrate {
 /// Constructors do no I/O. All other methods must be called in a tokio runtime.
 ///
 /// ```
-/// use tidegate_server::{Change, Database, Note};
+/// use tidegate_server::{ChangeOrigin, Database, SettingUpdate};
 /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 /// # runtime.block_on(async {
 /// # let folder = tempfile::tempdir()?;
@@ -64,8 +64,8 @@ pub enum AutoMigrate {
 /// let database = Database::sqlite(path);
 /// assert_eq!(database.read().await?.revision, 0);
 ///
-/// let changes = [Change::set("limits.client.capacity", "200")];
-/// let note = Note { door: "cli", who: None };
+/// let changes = [SettingUpdate::set("limits.client.capacity", "200")];
+/// let note = ChangeOrigin { door: "cli", who: None };
 /// let stored = database.write(&changes, &note, Some(0)).await?;
 /// assert_eq!((stored.revision, stored.settings["limits.client.capacity"].as_str()), (1, "200"));
 /// assert_eq!(database.history(10).await?[0].new.as_deref(), Some("200"));
@@ -94,7 +94,7 @@ impl Database {
     ///
     /// # Errors
     /// If its URL is invalid.
-    pub fn of(plan: &Plan) -> Result<Option<Self>, DatabaseError> {
+    pub fn from_config(plan: &Config) -> Result<Option<Self>, DatabaseError> {
         let migrate = match plan.database.auto_migrate.value {
             true => AutoMigrate::Yes,
             false => AutoMigrate::No,
@@ -131,7 +131,7 @@ impl Database {
     ///
     /// # Errors
     /// See [`DatabaseError`].
-    pub async fn read(&self) -> Result<Stored, DatabaseError> {
+    pub async fn read(&self) -> Result<StoredSettings, DatabaseError> {
         match &self.inner.kind {
             Kind::Sqlite(sqlite) => sqlite.read().await,
             Kind::Postgres(postgres) => postgres.read().await,
@@ -149,10 +149,10 @@ impl Database {
     /// See [`DatabaseError`].
     pub async fn write(
         &self,
-        changes: &[Change],
-        note: &Note,
+        changes: &[SettingUpdate],
+        note: &ChangeOrigin,
         expected: Option<u64>,
-    ) -> Result<Stored, DatabaseError> {
+    ) -> Result<StoredSettings, DatabaseError> {
         record::check(changes)?;
         match &self.inner.kind {
             Kind::Sqlite(sqlite) => sqlite.write(changes, note, expected).await,
@@ -165,7 +165,7 @@ impl Database {
     ///
     /// # Errors
     /// See [`DatabaseError`].
-    pub async fn history(&self, most: usize) -> Result<Vec<Audit>, DatabaseError> {
+    pub async fn history(&self, most: usize) -> Result<Vec<AuditEntry>, DatabaseError> {
         match &self.inner.kind {
             Kind::Sqlite(sqlite) => sqlite.history(most).await,
             Kind::Postgres(postgres) => postgres.history(most).await,
@@ -176,7 +176,7 @@ impl Database {
     ///
     /// # Errors
     /// See [`DatabaseError`]. Nothing was changed then.
-    pub async fn migrate(&self) -> Result<Migrated, DatabaseError> {
+    pub async fn migrate(&self) -> Result<MigrationResult, DatabaseError> {
         match &self.inner.kind {
             Kind::Sqlite(sqlite) => sqlite.migrate().await,
             Kind::Postgres(postgres) => postgres.migrate().await,
@@ -188,7 +188,7 @@ impl Database {
     /// from the first call of this method until the last clone is dropped.
     ///
     /// Failures are logged once a minute and retried. Cancel safe.
-    pub async fn changed(&self, since: u64) -> Stored {
+    pub async fn changed(&self, since: u64) -> StoredSettings {
         let mut notifications = match &self.inner.kind {
             Kind::Sqlite(_) => None,
             Kind::Postgres(postgres) => Some(postgres.notifications()),
@@ -221,7 +221,7 @@ impl Database {
         Self { inner: Arc::new(Inner { kind, failures: ThrottledLog::every(LOG_INTERVAL) }) }
     }
 
-    async fn read_if_changed(&self, since: u64) -> Result<Option<Stored>, DatabaseError> {
+    async fn read_if_changed(&self, since: u64) -> Result<Option<StoredSettings>, DatabaseError> {
         match &self.inner.kind {
             Kind::Sqlite(sqlite) => sqlite.read_if_changed(since).await,
             Kind::Postgres(postgres) => postgres.read_if_changed(since).await,

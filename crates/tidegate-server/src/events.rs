@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
-use tidegate_config::Changed;
+use tidegate_config::SettingChange;
 use tokio::sync::watch;
 
 /// Maximum number of events kept.
@@ -25,7 +25,7 @@ pub(crate) enum Event {
     /// The configuration was changed.
     Config {
         revision: u64,
-        changes: Vec<Changed>,
+        changes: Vec<SettingChange>,
         /// What the change came through: `admin`, `rpc`, `file` and others.
         door: &'static str,
         /// The author: the first digits of the token's digest, or the peer address.

@@ -19,7 +19,7 @@ use crate::api::admin::AdminApi;
 use crate::api::health::Health;
 use crate::api::http::HttpApi;
 use crate::configuration;
-use crate::database::Stored;
+use crate::database::StoredSettings;
 use crate::listener::bounds::{Bounds, MAX_HEAD};
 use crate::listener::connection;
 use crate::listener::drain::Drain;
@@ -52,7 +52,7 @@ impl Apis {
     /// If the text is not a valid configuration.
     #[must_use]
     pub fn new(text: &str) -> Self {
-        let config = || configuration::from_text(text, Stored::default(), None);
+        let config = || configuration::from_text(text, StoredSettings::default(), None);
         let (host_check, bounds) = (HostCheck::new(LISTEN_ADDRESS, Vec::new()), Bounds::default());
         let drain = Drain::new();
         let health = Health::new(drain.signal(), || 0);

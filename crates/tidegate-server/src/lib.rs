@@ -19,13 +19,16 @@ pub mod fuzzing;
 mod listener;
 mod metrics;
 mod permits;
-mod reach;
+mod probe;
 mod server;
 mod tokens;
 
 pub use configuration::ChangeError;
-pub use database::{Audit, AutoMigrate, Change, Database, DatabaseError, Migrated, Note, Stored};
-pub use listener::drain::{Drained, GRACE};
-pub use reach::{Reached, configured_providers, reach};
-pub use server::{Running, Server, StartError, check_change, check_plan};
-pub use tokens::{MintError, Minted, OpenToAll, TokenDigest, mint};
+pub use database::{
+    AuditEntry, AutoMigrate, ChangeOrigin, Database, DatabaseError, MigrationResult, SettingUpdate,
+    StoredSettings,
+};
+pub use listener::drain::{Drained, SHUTDOWN_GRACE};
+pub use probe::{ProbeResult, configured_providers, probe_providers};
+pub use server::{Running, Server, StartError, check_change, check_config};
+pub use tokens::{CreateTokenError, NewToken, TokenDigest, UnauthenticatedListener, create_token};

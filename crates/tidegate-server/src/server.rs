@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::Store;
-use tidegate::guard::{GuardStats, Guarded};
-use tidegate_config::{Layers, Overrides, Plan, StoreUrl};
+use tidegate::guard::{GuardStats, GuardedStore};
+use tidegate_config::{Config, Layers, Overrides, StoreUrl};
 use tidegate_http::host::HostCheck;
 use tokio::net::TcpListener;
 
@@ -21,10 +21,10 @@ use crate::api::health::{self, Health};
 use crate::api::http::HttpApi;
 use crate::configuration::limits;
 use crate::configuration::{self, ActiveConfig, ChangeError, Parts};
-use crate::database::{Database, Note, Stored};
+use crate::database::{ChangeOrigin, Database, StoredSettings};
 use crate::listener::accept;
 use crate::listener::bounds::Bounds;
-use crate::listener::drain::{Drain, Drained, GRACE};
+use crate::listener::drain::{Drain, Drained, SHUTDOWN_GRACE};
 use crate::listener::files::OpenFiles;
 use crate::listener::workers::Workers;
 use crate::tokens::check_listener;
@@ -38,10 +38,10 @@ use store::ServerStore;
 /// # Errors
 /// If `after` is invalid, or needs a restart.
 pub fn check_change(before: &Layers, after: &Layers) -> Result<(), ChangeError> {
-    let plan = after.plan()?;
+    let plan = after.validate()?;
     Parts::check(&plan)?;
     // No server can be running with invalid layers, so there is nothing to compare with.
-    let Ok(before) = before.plan() else { return Ok(()) };
+    let Ok(before) = before.validate() else { return Ok(()) };
     limits::check(before.limits.by_name.values().map(|before| &before.limit), &plan.limits)
 }
 
@@ -49,7 +49,7 @@ pub fn check_change(before: &Layers, after: &Layers) -> Result<(), ChangeError> 
 ///
 /// # Errors
 /// If any part of the plan cannot be used.
-pub fn check_plan(plan: &Plan) -> Result<(), ChangeError> {
+pub fn check_config(plan: &Config) -> Result<(), ChangeError> {
     Parts::check(plan).map(drop)
 }
 
@@ -75,7 +75,7 @@ pub fn check_plan(plan: &Plan) -> Result<(), ChangeError> {
 #[must_use = "a server does nothing until it is opened"]
 pub struct Server {
     layers: Layers,
-    plan: Plan,
+    plan: Config,
     /// `None` if the store is opened later, by [`Server::open`].
     store: Option<ServerStore>,
 }
@@ -87,7 +87,7 @@ impl Server {
     /// # Errors
     /// If the configuration is invalid, or the in-process store cannot be opened.
     pub fn new(layers: Layers) -> Result<Self, StartError> {
-        let plan = layers.plan().map_err(ChangeError::from)?;
+        let plan = layers.validate().map_err(ChangeError::from)?;
         let store = match plan.store.url.value {
             StoreUrl::Memory => Some(ServerStore::memory(&plan.store)?),
             _ => None,
@@ -100,7 +100,7 @@ impl Server {
     /// # Errors
     /// If the configuration is invalid.
     pub fn with_store(layers: Layers, store: Arc<dyn Store>) -> Result<Self, StartError> {
-        let plan = layers.plan().map_err(ChangeError::from)?;
+        let plan = layers.validate().map_err(ChangeError::from)?;
         Ok(Self { layers, plan, store: Some(ServerStore::infallible(store)) })
     }
 
@@ -110,7 +110,7 @@ impl Server {
     /// # Errors
     /// If the configuration is invalid, or the guard cannot allocate its local store.
     pub fn with_shared_store(layers: Layers, store: Arc<dyn Store>) -> Result<Self, StartError> {
-        let plan = layers.plan().map_err(ChangeError::from)?;
+        let plan = layers.validate().map_err(ChangeError::from)?;
         let store = Some(ServerStore::guarded(&plan.store, store)?);
         Ok(Self { layers, plan, store })
     }
@@ -133,10 +133,10 @@ impl Server {
         for (listener, address) in configuration::listeners(listen.admin.value, listen.grpc.value) {
             check_listener(listener, address, &self.plan.admin).map_err(ChangeError::from)?;
         }
-        let database = Database::of(&self.plan).map_err(ChangeError::from)?;
+        let database = Database::from_config(&self.plan).map_err(ChangeError::from)?;
         let stored = match &database {
             Some(database) => self.load_stored(database).await,
-            None => Stored::default(),
+            None => StoredSettings::default(),
         };
         for warning in &self.plan.warnings {
             tracing::warn!("{warning}");
@@ -155,7 +155,7 @@ impl Server {
     }
 
     /// Reads the settings in the database and uses them if they are valid. Returns what was read.
-    async fn load_stored(&mut self, database: &Database) -> Stored {
+    async fn load_stored(&mut self, database: &Database) -> StoredSettings {
         if self.plan.database.auto_migrate.value {
             match database.migrate().await {
                 Ok(migrated) => tracing::debug!(format = migrated.to, "database is ready"),
@@ -169,12 +169,12 @@ impl Server {
                     %error,
                     "cannot read the database; using environment, file and defaults"
                 );
-                return Stored::default();
+                return StoredSettings::default();
             }
         };
         let overrides = Overrides::from_iter(stored.settings.clone());
         let layers = self.layers.with_overrides(overrides);
-        let checked = layers.plan().map_err(ChangeError::from).and_then(|plan| {
+        let checked = layers.validate().map_err(ChangeError::from).and_then(|plan| {
             Parts::check(&plan)?;
             Ok(plan)
         });
@@ -201,10 +201,10 @@ struct BoundListeners {
 }
 
 impl BoundListeners {
-    async fn bind(plan: &Plan) -> Result<Self, StartError> {
-        let bind = async |door, address| {
+    async fn bind(plan: &Config) -> Result<Self, StartError> {
+        let bind = async |listener, address| {
             let bound = accept::bind(address).await;
-            bound.map_err(|source| StartError::Bind { door, address, source })
+            bound.map_err(|source| StartError::Bind { listener, address, source })
         };
         Ok(Self {
             http: bind("http", plan.listen.http.value).await?,
@@ -218,7 +218,7 @@ impl BoundListeners {
         self,
         config: Arc<ActiveConfig>,
         workers: Workers,
-        guarded: Option<Guarded>,
+        guarded: Option<GuardedStore>,
     ) -> Running {
         let Self { http, admin, grpc } = self;
         let (mut drain, mut admin_drain) = (Drain::new(), Drain::new());
@@ -262,7 +262,7 @@ pub struct Running {
     /// Drain of the admin listener, which closes last so that it can report the shutdown of the
     /// others.
     admin_drain: Drain,
-    guarded: Option<Guarded>,
+    guarded: Option<GuardedStore>,
     config: Arc<ActiveConfig>,
     /// Saves snapshots of the store, if configured.
     saver: Option<SnapshotSaver>,
@@ -299,27 +299,27 @@ impl Running {
     /// Returns whether the shared store is currently in use; `None` if the store cannot fail.
     #[must_use]
     pub fn store_is_up(&self) -> Option<bool> {
-        self.guarded.as_ref().map(Guarded::is_up)
+        self.guarded.as_ref().map(GuardedStore::is_up)
     }
 
     /// Returns the guard's counters; `None` if the store cannot fail.
     #[must_use]
     pub fn store_stats(&self) -> Option<GuardStats> {
-        self.guarded.as_ref().map(Guarded::stats)
+        self.guarded.as_ref().map(GuardedStore::stats)
     }
 
     /// Reloads the configuration file. If the file is invalid, the current configuration stays in
     /// effect and the error is logged.
     pub async fn reload(&self) {
         // `ActiveConfig::reload` logs the result.
-        let _ = self.config.reload(&Note { door: "signal", who: None }).await;
+        let _ = self.config.reload(&ChangeOrigin { door: "signal", who: None }).await;
     }
 
     /// Stops accepting connections, rejects calls that wait for a provider, and waits up to
-    /// [`GRACE`] for requests in flight. Then saves the in-process store, if configured.
+    /// [`SHUTDOWN_GRACE`] for requests in flight. Then saves the in-process store, if configured.
     pub async fn shutdown(self) -> Drained {
         self.config.parts().gateway.drain();
-        let drained = self.drain.drain(GRACE).await;
+        let drained = self.drain.drain(SHUTDOWN_GRACE).await;
         if let Some(saver) = self.saver {
             // The listeners are closed, so the snapshot is complete except for charges and refunds
             // of requests that were cut off.

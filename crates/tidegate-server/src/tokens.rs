@@ -14,11 +14,11 @@ use arc_swap::ArcSwap;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderValue};
 use subtle::Choice;
-use tidegate_config::{AdminPlan, TokenHash};
+use tidegate_config::{AdminConfig, TokenHash};
 
-use crate::database::Note;
+use crate::database::ChangeOrigin;
 use crate::listener::connection::Peer;
-pub use digest::{MintError, Minted, TokenDigest, mint};
+pub use digest::{CreateTokenError, NewToken, TokenDigest, create_token};
 
 /// Maximum length of a token, in bytes.
 const MAX_TOKEN_LEN: usize = 512;
@@ -55,11 +55,11 @@ pub(crate) enum Caller {
 impl Caller {
     /// Returns the author of a change for the audit log: the token, or else the address of the
     /// peer.
-    pub(crate) fn note(self, door: &'static str, peer: Option<Peer>) -> Note {
+    pub(crate) fn note(self, door: &'static str, peer: Option<Peer>) -> ChangeOrigin {
         match (self, peer) {
-            (Self::Token(who), _) => Note { door, who: Some(who) },
-            (Self::Anonymous, Some(Peer(peer))) => Note::from_peer(door, peer),
-            (Self::Anonymous, None) => Note { door, who: None },
+            (Self::Token(who), _) => ChangeOrigin { door, who: Some(who) },
+            (Self::Anonymous, Some(Peer(peer))) => ChangeOrigin::from_peer(door, peer),
+            (Self::Anonymous, None) => ChangeOrigin { door, who: None },
         }
     }
 }
@@ -75,7 +75,7 @@ impl Tokens {
     }
 
     /// Replaces all tokens by those of a plan.
-    pub(crate) fn configure(&self, plan: &AdminPlan) {
+    pub(crate) fn configure(&self, plan: &AdminConfig) {
         let with = |role| move |hash: &TokenHash| (TokenDigest::from(hash), role);
         let readers = plan.read_tokens.value.iter().map(with(Role::Read));
         self.replace(readers.chain(plan.write_tokens.value.iter().map(with(Role::Write))));
@@ -140,46 +140,46 @@ enum Unauthenticated {
 /// A listener would accept unauthenticated requests from the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{door} listener: {address} would accept unauthenticated requests because no tokens are \
+    "{listener} listener: {address} would accept unauthenticated requests because no tokens are \
      configured; create one with `tidegate key` and add its hash to `write_tokens` under [admin], \
      or listen on 127.0.0.1:{port}, or set `allow_unauthenticated = true` under [admin] if access is \
      restricted otherwise",
     port = address.port()
 )]
-pub struct OpenToAll {
+pub struct UnauthenticatedListener {
     /// Name of the listener: `admin` or `grpc`.
-    pub door: &'static str,
+    pub listener: &'static str,
     /// The address of the listener.
     pub address: SocketAddr,
 }
 
 /// Checks that a listener at this address requires tokens, is on loopback, or is explicitly open.
 pub(crate) fn check_listener(
-    door: &'static str,
+    listener: &'static str,
     address: SocketAddr,
-    plan: &AdminPlan,
-) -> Result<(), OpenToAll> {
+    plan: &AdminConfig,
+) -> Result<(), UnauthenticatedListener> {
     let tokens = Tokens::default();
     tokens.configure(plan);
     let unauthenticated = match plan.allow_unauthenticated.value {
         true => Unauthenticated::Allowed,
         false => Unauthenticated::Refused,
     };
-    check_address(door, address, &tokens, unauthenticated)
+    check_address(listener, address, &tokens, unauthenticated)
 }
 
 /// Checks that a listener may be bound to an address.
 fn check_address(
-    door: &'static str,
+    listener: &'static str,
     address: SocketAddr,
     tokens: &Tokens,
     unauthenticated: Unauthenticated,
-) -> Result<(), OpenToAll> {
+) -> Result<(), UnauthenticatedListener> {
     let is_protected = address.ip().is_loopback() || !tokens.is_empty();
     if is_protected || unauthenticated == Unauthenticated::Allowed {
         return Ok(());
     }
-    Err(OpenToAll { door, address })
+    Err(UnauthenticatedListener { listener, address })
 }
 
 #[cfg(test)]
@@ -191,7 +191,7 @@ mod tests {
     }
 
     fn tokens() -> (Tokens, String, String) {
-        let (reader, writer) = (mint().unwrap(), mint().unwrap());
+        let (reader, writer) = (create_token().unwrap(), create_token().unwrap());
         let tokens = Tokens::default();
         tokens.replace([(reader.digest, Role::Read), (writer.digest, Role::Write)]);
         (tokens, format!("Bearer {}", reader.token), format!("bearer  {}", writer.token))
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn replaced_tokens_are_refused() {
         let (tokens, reader, _) = tokens();
-        tokens.replace([(mint().unwrap().digest, Role::Read)]);
+        tokens.replace([(create_token().unwrap().digest, Role::Read)]);
         assert_eq!(
             tokens.authenticate(&authorization(&reader), Role::Read),
             Err(AuthError::UnknownToken)

@@ -126,7 +126,7 @@ impl Account {
     }
 
     /// Adds a key to the account.
-    pub fn another_key(mut self, key: impl Into<String>) -> Self {
+    pub fn key(mut self, key: impl Into<String>) -> Self {
         self.keys.push(key.into());
         self
     }
@@ -190,7 +190,7 @@ impl Account {
     }
 
     /// Sets the time for which successful responses report limits. Default: when they are sent.
-    pub fn reports_at(mut self, time: ReportTime) -> Self {
+    pub fn report_time(mut self, time: ReportTime) -> Self {
         self.report_time = time;
         self
     }

@@ -27,19 +27,19 @@ pub enum BuildError {
     SliceLength,
     /// Request slices without a limit of requests per minute.
     #[error("slices need a limit of requests per minute; set requests_per_minute")]
-    SliceOfNothing,
+    SliceWithoutLimit,
     /// Token slices without a limit of tokens per minute.
     #[error("token slices need a limit of tokens per minute; set tokens_per_minute")]
-    TokenSliceOfNothing,
+    TokenSliceWithoutLimit,
     /// Two accounts have the same label or share a key.
     #[error("account {label:?} has the label or a key of another account")]
-    Ambiguous {
+    DuplicateAccount {
         /// Label of the second account.
         label: String,
     },
     /// A model occurs twice in an account.
     #[error("account {label:?} names the model {model:?} twice")]
-    ModelTwice {
+    DuplicateModel {
         /// The account.
         label: String,
         /// The model.

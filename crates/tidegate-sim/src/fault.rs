@@ -15,7 +15,7 @@ use crate::random::Random;
 #[non_exhaustive]
 pub enum Hint {
     /// In headers and body, like the provider does.
-    Told,
+    Sent,
     /// Not at all.
     Withheld,
 }

@@ -14,7 +14,7 @@ use crate::limits::charging::CallCharge;
 use crate::limits::quota::Dimension;
 use crate::server::request::Endpoint;
 
-pub use query::{Spread, Usage};
+pub use query::{RetryDistribution, Usage};
 
 /// Why a call was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,7 +50,7 @@ impl RefusalCause {
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Ending {
+pub enum CallEnding {
     /// Still in progress.
     Open,
     /// The response was sent completely.
@@ -72,7 +72,7 @@ pub enum Ending {
 /// A call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Entry {
+pub struct LedgerEntry {
     /// Number of the call, counted from 1.
     pub number: u64,
     /// When the request was received completely, since the start of the simulator.
@@ -98,7 +98,7 @@ pub struct Entry {
     /// Whether a call of the same account with the same path and body failed before.
     pub is_retry: bool,
     /// How the call ended.
-    pub ending: Ending,
+    pub ending: CallEnding,
     /// When the call ended.
     pub ended: Option<Duration>,
     /// The pool that was charged.
@@ -128,7 +128,7 @@ pub struct Ledger {
 
 #[derive(Debug)]
 struct LedgerState {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<LedgerEntry>,
     capacity: usize,
     seen: u64,
     throttled: u64,
@@ -150,13 +150,13 @@ impl Ledger {
 
     /// Returns the entries kept, oldest first.
     #[must_use]
-    pub fn entries(&self) -> Vec<Entry> {
+    pub fn entries(&self) -> Vec<LedgerEntry> {
         self.lock().entries.iter().cloned().collect()
     }
 
     /// Returns the number of kept entries that match `predicate`.
     #[must_use]
-    pub fn count(&self, predicate: impl Fn(&Entry) -> bool) -> usize {
+    pub fn count(&self, predicate: impl Fn(&LedgerEntry) -> bool) -> usize {
         self.lock().entries.iter().filter(|entry| predicate(entry)).count()
     }
 
@@ -175,13 +175,13 @@ impl Ledger {
 
     /// Returns the number of evicted entries.
     #[must_use]
-    pub fn forgotten(&self) -> u64 {
+    pub fn evicted(&self) -> u64 {
         let state = self.lock();
         state.seen - state.entries.len() as u64
     }
 
     /// Records a call and returns its number.
-    pub(crate) fn open(&self, mut entry: Entry) -> u64 {
+    pub(crate) fn open(&self, mut entry: LedgerEntry) -> u64 {
         let mut state = self.lock();
         state.seen += 1;
         entry.number = state.seen;
@@ -194,7 +194,7 @@ impl Ledger {
     }
 
     /// Updates the entry of a call, if it is still kept.
-    pub(crate) fn update(&self, number: u64, change: impl FnOnce(&mut Entry)) {
+    pub(crate) fn update(&self, number: u64, change: impl FnOnce(&mut LedgerEntry)) {
         let mut state = self.lock();
         let Some(entry) = state.find(number) else { return };
         change(entry);
@@ -213,15 +213,16 @@ impl Ledger {
     }
 
     /// Records the end of a call; later calls of this method have no effect.
-    pub(crate) fn close(&self, number: u64, at: Duration, ending: Ending) {
+    pub(crate) fn close(&self, number: u64, at: Duration, ending: CallEnding) {
         let mut state = self.lock();
-        let Some(entry) = state.find(number).filter(|entry| entry.ending == Ending::Open) else {
+        let Some(entry) = state.find(number).filter(|entry| entry.ending == CallEnding::Open)
+        else {
             return;
         };
         entry.ending = ending;
         entry.ended = Some(at);
         let fingerprint = entry.fingerprint;
-        if !matches!(ending, Ending::Complete | Ending::Abandoned) {
+        if !matches!(ending, CallEnding::Complete | CallEnding::Abandoned) {
             state.failed.entry(fingerprint).or_default().push_back(number);
         }
     }
@@ -232,7 +233,7 @@ impl Ledger {
 }
 
 impl LedgerState {
-    fn find(&mut self, number: u64) -> Option<&mut Entry> {
+    fn find(&mut self, number: u64) -> Option<&mut LedgerEntry> {
         let oldest = self.entries.front()?.number;
         let place = usize::try_from(number.checked_sub(oldest)?).ok()?;
         self.entries.get_mut(place)
@@ -260,8 +261,8 @@ impl LedgerState {
 }
 
 #[cfg(test)]
-pub(crate) fn entry(at: Duration, fingerprint: u64) -> Entry {
-    Entry {
+pub(crate) fn entry(at: Duration, fingerprint: u64) -> LedgerEntry {
+    LedgerEntry {
         number: 0,
         at,
         account: Some("main".into()),
@@ -273,7 +274,7 @@ pub(crate) fn entry(at: Duration, fingerprint: u64) -> Entry {
         refusal: None,
         in_flight: 1,
         is_retry: false,
-        ending: Ending::Open,
+        ending: CallEnding::Open,
         ended: None,
         pool: Some(0),
         fingerprint,
@@ -290,15 +291,15 @@ mod tests {
         for call in 0..10 {
             let number = ledger.open(entry(Duration::from_secs(call), call));
             ledger.record_status(number, 429);
-            ledger.close(number, Duration::from_secs(call), Ending::Refused);
+            ledger.close(number, Duration::from_secs(call), CallEnding::Refused);
         }
         let numbers: Vec<u64> = ledger.entries().iter().map(|entry| entry.number).collect();
         assert_eq!(numbers, [8, 9, 10]);
-        assert_eq!((ledger.seen(), ledger.throttled(), ledger.forgotten()), (10, 10, 7));
+        assert_eq!((ledger.seen(), ledger.throttled(), ledger.evicted()), (10, 10, 7));
         assert_eq!(ledger.lock().failed.len(), 3, "evicted entries leave no failures behind");
         ledger.record_status(1, 200);
-        ledger.close(1, Duration::ZERO, Ending::Complete);
-        assert_eq!(ledger.count(|entry| entry.ending == Ending::Complete), 0);
+        ledger.close(1, Duration::ZERO, CallEnding::Complete);
+        assert_eq!(ledger.count(|entry| entry.ending == CallEnding::Complete), 0);
     }
 
     #[test]
@@ -307,15 +308,15 @@ mod tests {
         let send = |fingerprint, ending| {
             let number = ledger.open(entry(Duration::ZERO, fingerprint));
             ledger.close(number, Duration::ZERO, ending);
-            ledger.close(number, Duration::ZERO, Ending::Failed); // no effect
+            ledger.close(number, Duration::ZERO, CallEnding::Failed); // no effect
             ledger.entries().last().unwrap().is_retry
         };
-        assert!(!send(1, Ending::Refused));
-        assert!(send(1, Ending::Complete));
-        assert!(!send(1, Ending::Complete), "the failure has been retried already");
-        assert!(!send(2, Ending::Failed));
-        assert!(send(2, Ending::Cut));
-        assert!(send(2, Ending::Stalled));
-        assert!(send(2, Ending::Complete));
+        assert!(!send(1, CallEnding::Refused));
+        assert!(send(1, CallEnding::Complete));
+        assert!(!send(1, CallEnding::Complete), "the failure has been retried already");
+        assert!(!send(2, CallEnding::Failed));
+        assert!(send(2, CallEnding::Cut));
+        assert!(send(2, CallEnding::Stalled));
+        assert!(send(2, CallEnding::Complete));
     }
 }

@@ -66,7 +66,7 @@ pub use calendar::Zone;
 pub use dialect::Dialect;
 pub use error::{BuildError, FaultError};
 pub use fault::{Fault, Faults, Hint};
-pub use ledger::{Ending, Entry, Ledger, RefusalCause, Spread, Usage};
+pub use ledger::{CallEnding, Ledger, LedgerEntry, RefusalCause, RetryDistribution, Usage};
 pub use limits::Limits;
 pub use limits::charging::{
     CachedTokens, CallCharge, Charging, FailedCalls, OutputReserve, SettlementRule,

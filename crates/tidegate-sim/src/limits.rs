@@ -157,7 +157,7 @@ impl Limits {
 
     /// Sets how much of the first slice, of the first minute of
     /// [`acceleration`](Self::acceleration), and of the first second of
-    /// [`Reporting::OfASecond`](crate::Reporting::OfASecond) has passed when the simulator starts.
+    /// [`Reporting::PerSecond`](crate::Reporting::PerSecond) has passed when the simulator starts.
     /// Default: zero.
     pub fn phase(mut self, phase: Duration) -> Self {
         self.phase = nanos(phase);
@@ -211,11 +211,11 @@ impl Limits {
             return Err(BuildError::SliceLength);
         }
         if self.slice.is_some() && self.requests.is_none() {
-            return Err(BuildError::SliceOfNothing);
+            return Err(BuildError::SliceWithoutLimit);
         }
         let tokens = self.tokens.or(self.input).or(self.output);
         if self.token_slice.is_some() && tokens.is_none() {
-            return Err(BuildError::TokenSliceOfNothing);
+            return Err(BuildError::TokenSliceWithoutLimit);
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use crate::limits::quota::{LimitSnapshot, LimitStatus};
 /// // Anthropic rounds what remains to thousands.
 /// let account = Account::new(Dialect::Anthropic, "main", "sk-ant-1")
 ///     .model("claude-haiku", Limits::new().tokens_per_minute(50_000))
-///     .reporting(Reporting::Coarsely { step: 1_000 });
+///     .reporting(Reporting::Rounded { step: 1_000 });
 /// # let _ = account;
 /// ```
 ///
@@ -25,10 +25,10 @@ use crate::limits::quota::{LimitSnapshot, LimitStatus};
 pub enum Reporting {
     /// Accurate limits, remaining amounts and resets. This is the default.
     #[default]
-    Truly,
+    Accurate,
     /// Remaining amounts are rounded to the nearest multiple of a step, but never above the limit.
     /// Limits and resets are accurate.
-    Coarsely {
+    Rounded {
         /// The step, in requests or tokens; 0 rounds nothing.
         step: u64,
     },
@@ -36,7 +36,7 @@ pub enum Reporting {
     /// the limit, rounded up, minus what was admitted in this second. The reset is always one
     /// second. Seconds are not enforced, and limits per day are accurate.
     /// [`phase`](crate::Limits::phase) also shifts the seconds.
-    OfASecond,
+    PerSecond,
     /// The remaining amount is constant. Limits and resets are accurate.
     Constant {
         /// The remaining amount of every limit.
@@ -57,18 +57,18 @@ pub enum ReportTime {
     Admission,
     /// When the headers are sent. This is the default.
     #[default]
-    Answer,
+    Response,
 }
 
 impl Reporting {
     /// Returns the limits to report.
     pub(crate) fn report(self, snapshot: LimitSnapshot) -> LimitSnapshot {
         match self {
-            Self::Truly => snapshot,
-            Self::Coarsely { .. } | Self::Constant { .. } => {
+            Self::Accurate => snapshot,
+            Self::Rounded { .. } | Self::Constant { .. } => {
                 snapshot.map(|limit_status| self.limit_status(limit_status))
             }
-            Self::OfASecond => of_a_second(snapshot),
+            Self::PerSecond => of_a_second(snapshot),
             Self::Never => LimitSnapshot::default(),
         }
     }
@@ -76,10 +76,8 @@ impl Reporting {
     /// Returns one limit to report, when its use in the current second is unknown.
     pub(crate) fn limit_status(self, limit_status: LimitStatus) -> LimitStatus {
         let remaining = match self {
-            Self::Truly | Self::OfASecond | Self::Never => limit_status.remaining,
-            Self::Coarsely { step } => {
-                nearest(limit_status.remaining, step).min(limit_status.limit)
-            }
+            Self::Accurate | Self::PerSecond | Self::Never => limit_status.remaining,
+            Self::Rounded { step } => nearest(limit_status.remaining, step).min(limit_status.limit),
             Self::Constant { remaining } => remaining,
         };
         LimitStatus { remaining, ..limit_status }
@@ -152,7 +150,7 @@ mod tests {
 
     #[test]
     fn rounded_number_does_not_exceed_the_limit() {
-        let coarse = Reporting::Coarsely { step: 1_000 };
+        let coarse = Reporting::Rounded { step: 1_000 };
         assert_eq!(coarse.limit_status(GAUGE), LimitStatus { remaining: 1_000, ..GAUGE });
         let fuller = LimitStatus { remaining: 1_500, ..GAUGE };
         assert_eq!(coarse.limit_status(fuller), LimitStatus { remaining: 1_700, ..GAUGE });
@@ -164,7 +162,7 @@ mod tests {
 
     #[test]
     fn per_second_report_leaves_the_day_unchanged() {
-        let reported = Reporting::OfASecond.report(snapshot(GAUGE));
+        let reported = Reporting::PerSecond.report(snapshot(GAUGE));
         let second = |remaining| Some(LimitStatus { limit: 1_700, remaining, reset: SECOND });
         // A sixtieth of 1,700 is 28.3.
         assert_eq!((reported.requests, reported.tokens), (second(26), second(0)));

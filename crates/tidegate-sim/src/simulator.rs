@@ -254,7 +254,7 @@ fn check_unique(accounts: &[Account]) -> Result<(), BuildError> {
     let mut labels = HashSet::new();
     let mut keys = HashSet::new();
     for account in accounts {
-        let ambiguous = || BuildError::Ambiguous { label: account.label.clone() };
+        let ambiguous = || BuildError::DuplicateAccount { label: account.label.clone() };
         if !labels.insert(account.label.as_str()) {
             return Err(ambiguous());
         }
@@ -282,7 +282,7 @@ fn check(account: &Account) -> Result<(), BuildError> {
     for name in account.pools.iter().flat_map(|(names, _)| names) {
         if !names.insert(name) {
             let (label, model) = (account.label.clone(), name.clone());
-            return Err(BuildError::ModelTwice { label, model });
+            return Err(BuildError::DuplicateModel { label, model });
         }
     }
     if names.is_empty() && account.any_model.is_none() {

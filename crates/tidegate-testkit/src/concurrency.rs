@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tidegate_core::{Answer, Charge, Limit, Operation, Policy};
+use tidegate_core::{Charge, Limit, Operation, Policy, StoreResponse};
 
 use crate::scenario::step::ORIGIN_NS;
-use crate::subject::{Subject, ask_blocking, block_on};
+use crate::subject::{Subject, block_on, execute_blocking};
 
 const MILLI: u64 = 1_000_000;
 /// Tokens in the shared bucket when full.
@@ -190,15 +190,15 @@ fn list<'a>(shared: &'a Limit, own: &'a Limit, key: &'a str, thread: usize) -> [
 }
 
 fn try_take(subject: &dyn Subject, charges: &[Charge<'_>]) -> bool {
-    match ask_blocking(subject.store(), Operation::Take(charges)) {
-        Ok(Answer::Decision(decision)) => decision.is_allowed(),
+    match execute_blocking(subject.store(), Operation::Take(charges)) {
+        Ok(StoreResponse::Decision(decision)) => decision.is_allowed(),
         other => panic!("{other:?} is not a decision"),
     }
 }
 
 fn remaining(subject: &dyn Subject, charge: &Charge<'_>) -> u64 {
-    match ask_blocking(subject.store(), Operation::Peek(&[*charge])) {
-        Ok(Answer::Decision(decision)) => decision.remaining(),
+    match execute_blocking(subject.store(), Operation::Peek(&[*charge])) {
+        Ok(StoreResponse::Decision(decision)) => decision.remaining(),
         other => panic!("{other:?} is not a decision"),
     }
 }

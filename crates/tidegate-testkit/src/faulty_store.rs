@@ -15,23 +15,23 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Waker};
 
-use tidegate_core::{Answers, Operation, Probe, Store, Submission};
+use tidegate_core::{Operation, Probe, Store, StoreResponses, Submission};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-pub use self::behaviour::{Asked, Behaviour, Timing};
+pub use self::behaviour::{Behaviour, OperationContext, Timing};
 use self::counts::Counts;
-pub use self::counts::Verb;
+pub use self::counts::OperationKind;
 
 /// A store whose timing and errors the test controls.
 ///
 /// ```
 /// use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing};
-/// # use tidegate_core::{Answers, Operation, Store, StoreError, Submission};
+/// # use tidegate_core::{Operation, Store, StoreError, StoreResponses, Submission};
 /// # #[derive(Debug)]
 /// # struct MyStore;
 /// # impl Store for MyStore {
-/// #     fn submit<'a>(&'a self, _: &'a [Operation<'a>], _: &'a mut Answers) -> Submission<'a> {
+/// #     fn submit<'a>(&'a self, _: &'a [Operation<'a>], _: &'a mut StoreResponses) -> Submission<'a> {
 /// #         Submission::Ready
 /// #     }
 /// # }
@@ -86,7 +86,7 @@ impl<S: Store> FaultyStore<S> {
     }
 
     /// Number of submissions that may still pass the gate without waiting.
-    pub fn unused_openings(&self) -> usize {
+    pub fn gate_permits(&self) -> usize {
         self.gate.available_permits()
     }
 
@@ -101,7 +101,7 @@ impl<S: Store> FaultyStore<S> {
     }
 
     /// Number of submissions that contained an operation of this kind.
-    pub fn submissions_with(&self, verb: Verb) -> usize {
+    pub fn submissions_with(&self, verb: OperationKind) -> usize {
         self.counts.submissions_with(verb)
     }
 
@@ -111,8 +111,8 @@ impl<S: Store> FaultyStore<S> {
     }
 
     /// Number of operations of this kind in all submissions.
-    pub fn operations_of(&self, verb: Verb) -> usize {
-        self.counts.operations_of(verb)
+    pub fn operations_by_kind(&self, verb: OperationKind) -> usize {
+        self.counts.operations_by_kind(verb)
     }
 
     /// Number of submissions that wait to be executed or answered.
@@ -129,7 +129,12 @@ impl<S: Store> FaultyStore<S> {
         self.behaviour.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn run(&self, timing: Timing, operations: &[Operation<'_>], answers: &mut Answers) {
+    async fn run(
+        &self,
+        timing: Timing,
+        operations: &[Operation<'_>],
+        answers: &mut StoreResponses,
+    ) {
         let _in_flight = self.in_flight.clone();
         match timing {
             Timing::AtOnce | Timing::WhenPolled => {}
@@ -141,14 +146,14 @@ impl<S: Store> FaultyStore<S> {
             Timing::After(span) => tokio::time::sleep(span).await,
             Timing::Never => std::future::pending::<()>().await,
             Timing::AnsweredLate => {
-                let mut late = Answers::new();
+                let mut late = StoreResponses::new();
                 self.execute(operations, &mut late).await;
                 tokio::task::yield_now().await;
                 answers.extend(late);
                 return;
             }
             Timing::RoundTrip(span) => {
-                let mut late = Answers::new();
+                let mut late = StoreResponses::new();
                 tokio::time::sleep(span / 2).await;
                 self.execute(operations, &mut late).await;
                 tokio::time::sleep(span / 2).await;
@@ -163,7 +168,7 @@ impl<S: Store> FaultyStore<S> {
                 return;
             }
             Timing::Unanswered => {
-                self.execute(operations, &mut Answers::new()).await;
+                self.execute(operations, &mut StoreResponses::new()).await;
                 std::future::pending::<()>().await;
             }
         }
@@ -171,7 +176,7 @@ impl<S: Store> FaultyStore<S> {
     }
 
     /// Executes the operations on the wrapped store, except those that fail.
-    async fn execute(&self, operations: &[Operation<'_>], answers: &mut Answers) {
+    async fn execute(&self, operations: &[Operation<'_>], answers: &mut StoreResponses) {
         let behaviour = self.behaviour();
         let first = self.executed.fetch_add(operations.len(), Ordering::SeqCst);
         let operations = behaviour.answered(operations);
@@ -179,8 +184,8 @@ impl<S: Store> FaultyStore<S> {
             return self.store.submit(operations, answers).await;
         }
         for (index, operation) in operations.iter().enumerate() {
-            let asked = Asked { operation, index, number: first + index };
-            match behaviour.error(asked) {
+            let context = OperationContext { operation, index, number: first + index };
+            match behaviour.error(context) {
                 Some(error) => answers.push(Err(error)),
                 None => behaviour.decide(&self.store, operation, answers).await,
             }
@@ -192,7 +197,7 @@ impl<S: Store> Store for FaultyStore<S> {
     fn submit<'a>(
         &'a self,
         operations: &'a [Operation<'a>],
-        answers: &'a mut Answers,
+        answers: &'a mut StoreResponses,
     ) -> Submission<'a> {
         self.counts.count(operations);
         match self.behaviour().timing(operations) {

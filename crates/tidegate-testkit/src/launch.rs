@@ -41,7 +41,7 @@ pub use postgres::PostgresServer;
 pub use process::privileges::unprivileged;
 pub use promtool::check_metrics;
 pub use proxy::Proxy;
-pub use python::{Python, Ran};
+pub use python::{Python, ScriptOutput};
 pub use redis::RedisServer;
 pub use redis::control::Reply;
 pub use redis::settings::{Flavor, RedisBuilder};

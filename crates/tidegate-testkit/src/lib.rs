@@ -19,7 +19,7 @@
 //!
 //! #[test]
 //! fn decides_as_the_oracle_does() {
-//!     tidegate_testkit::property::property(MySubject::new, Default::default());
+//!     tidegate_testkit::property::check_against_oracle(MySubject::new, Default::default());
 //! }
 //!
 //! #[test]

@@ -14,7 +14,7 @@ use crate::subject::{Resolution, Subject, block_on};
 
 /// Whether this is a soak run: `TIDEGATE_SOAK` is set.
 #[must_use]
-pub fn is_soak() -> bool {
+pub fn is_soak_run() -> bool {
     std::env::var_os("TIDEGATE_SOAK").is_some()
 }
 
@@ -33,7 +33,7 @@ impl Default for Effort {
     /// About a hundred thousand steps; in a soak run (`TIDEGATE_SOAK` is set) fifty times as many,
     /// with a different seed each time.
     fn default() -> Self {
-        if !is_soak() {
+        if !is_soak_run() {
             return Self { cases: 3_500, steps: 80, seed: 1 };
         }
         let seed = u64::from(std::process::id());
@@ -66,7 +66,7 @@ pub fn scenarios(resolution: Resolution, steps: usize) -> impl Strategy<Value = 
 ///
 /// # Panics
 /// If an answer differs; the message has the steps up to there.
-pub fn property<S: Subject>(factory: impl Fn() -> S, effort: Effort) -> usize {
+pub fn check_against_oracle<S: Subject>(factory: impl Fn() -> S, effort: Effort) -> usize {
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&effort.seed.to_le_bytes());
     let config = Config { cases: effort.cases, failure_persistence: None, ..Config::default() };

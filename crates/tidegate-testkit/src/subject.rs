@@ -8,7 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use serde::{Deserialize, Serialize};
-use tidegate_core::{Answer, Answers, Operation, Store, StoreError, Submission};
+use tidegate_core::{Operation, Store, StoreError, StoreResponse, StoreResponses, Submission};
 
 /// A boxed future.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -106,9 +106,12 @@ impl<S: fmt::Debug> fmt::Debug for Clocked<S> {
 ///
 /// # Panics
 /// If the store does not return exactly one answer.
-pub async fn ask(store: &dyn Store, operation: Operation<'_>) -> Result<Answer, StoreError> {
+pub async fn execute(
+    store: &dyn Store,
+    operation: Operation<'_>,
+) -> Result<StoreResponse, StoreError> {
     let operations = [operation];
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     store.submit(&operations, &mut answers).await;
     assert_eq!(answers.len(), 1, "one operation, one answer");
     answers.remove(0)
@@ -122,9 +125,12 @@ pub async fn ask(store: &dyn Store, operation: Operation<'_>) -> Result<Answer, 
 ///
 /// # Panics
 /// If the store does not return exactly one answer.
-pub fn ask_blocking(store: &dyn Store, operation: Operation<'_>) -> Result<Answer, StoreError> {
+pub fn execute_blocking(
+    store: &dyn Store,
+    operation: Operation<'_>,
+) -> Result<StoreResponse, StoreError> {
     let operations = [operation];
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     match store.submit(&operations, &mut answers) {
         Submission::Ready => {}
         Submission::Pending(future) => block_on(future),

@@ -146,7 +146,7 @@ impl<D: Identity> Connection<D> {
         if let Ok(label) = &message.label {
             let context = message.context(label, id, ip, &self.data);
             let added = self.charges.add_rules(&gate.rules, gate.zero_is_free, &context);
-            added.map_err(|BadCost| refuse_without_limit(RefusalReason::Cost))?;
+            added.map_err(|BadCost| refuse_without_limit(RefusalReason::InvalidCost))?;
         }
         if let Some(limiter_index) = gate.ceiling {
             self.charges.add(limiter_index, &connection_key(id), 1);
@@ -229,9 +229,9 @@ impl<D: Identity> Connection<D> {
 
     /// Refuses a message that the store denied.
     fn refuse_denied(&mut self, gate: &Inner<D>, denial: &Denial) -> RefusedMessage {
-        let charge = self.charges.list().get(denial.by);
+        let charge = self.charges.list().get(denial.binding);
         let observed = charge.map_or(0, |charge| charge.cost);
-        let limit = denial.outcomes.get(denial.by).map_or(0, |outcome| outcome.capacity);
+        let limit = denial.outcomes.get(denial.binding).map_or(0, |outcome| outcome.capacity);
         let policy =
             charge.map(|charge| *gate.limiters[charge.limiter_index].snapshot().limit().policy());
         let is_exhausted = matches!(policy, Some(Policy::Allowance(_))) && observed <= limit;

@@ -42,7 +42,7 @@ pub enum ErrorCode {
 /// | rate | [`AboveCapacity`](Self::AboveCapacity) | `FAILED_PRECONDITION` | `Operation cost exceeds rate limit capacity` | no | none |
 /// | rate | [`ConnectionUsedUp`](Self::ConnectionUsedUp) | `RESOURCE_EXHAUSTED` | `Connection limit reached` | no | none |
 /// | rate | [`AllowanceUsedUp`](Self::AllowanceUsedUp) | `RESOURCE_EXHAUSTED` | `Allowance used up` | no | none |
-/// | rate | [`Cost`](Self::Cost) | `INVALID_ARGUMENT` | `Rate limit cost must be a positive integer` | no | none |
+/// | rate | [`InvalidCost`](Self::InvalidCost) | `INVALID_ARGUMENT` | `Rate limit cost must be a positive integer` | no | none |
 /// | quota | [`InFlight`](Self::InFlight) | `RESOURCE_EXHAUSTED` | `Too many messages in flight` | yes | [`RELEASE_HINT_MS`] |
 /// | schema | [`Invalid`](Self::Invalid) | `VALIDATION_ERROR` | the validation's own | no | none |
 /// | any | [`Closing`](Self::Closing) | `FAILED_PRECONDITION` | none is sent | no | none |
@@ -63,7 +63,7 @@ pub enum RefusalReason {
     /// Another allowance, which does not refill, is used up. Nothing was charged.
     AllowanceUsedUp,
     /// A cost function returned a number below 1. Nothing was charged.
-    Cost,
+    InvalidCost,
     /// The connection has the maximum number of messages in flight. This message was charged.
     InFlight,
     /// The validation rejected the message. It was charged.
@@ -95,7 +95,7 @@ impl RefusalReason {
             }
             Self::ConnectionUsedUp => (ErrorCode::ResourceExhausted, "Connection limit reached"),
             Self::AllowanceUsedUp => (ErrorCode::ResourceExhausted, "Allowance used up"),
-            Self::Cost => {
+            Self::InvalidCost => {
                 (ErrorCode::InvalidArgument, "Rate limit cost must be a positive integer")
             }
             Self::InFlight => (ErrorCode::ResourceExhausted, "Too many messages in flight"),

@@ -92,8 +92,9 @@ pub enum OnExceeded {
     },
     /// Send nothing and keep the connection open: the application acts in its hook.
     ///
-    /// A message that finds the hook [`HOOK_QUEUE`](crate::HOOK_QUEUE) calls behind is refused
-    /// without a call. It only shows in [`HookStats::dropped`](crate::HookStats::dropped) and
+    /// A message that finds the hook [`HOOK_QUEUE_CAPACITY`](crate::HOOK_QUEUE_CAPACITY) calls
+    /// behind is refused without a call. It only shows in
+    /// [`HookStats::dropped`](crate::HookStats::dropped) and
     /// [`Counter::HookDropped`](crate::Counter::HookDropped).
     Custom,
 }

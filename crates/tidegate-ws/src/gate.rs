@@ -21,32 +21,32 @@ use crate::context::{Identity, IngressContext};
 use crate::error_frame::RefusalReason;
 use crate::exceeded::{LimitExceeded, OnExceeded};
 use crate::gate::hook::{HookStats, Reporter};
-use crate::gate::rule::Rule;
+use crate::gate::rule::MessageRule;
 use crate::gate::types::Types;
 use crate::message_decision::RefusedMessage;
 use crate::peer::{IdGenerator, Peer};
 
 pub(crate) type EnvelopeFn = Box<dyn Fn(&[u8]) -> Option<Cow<'_, str>> + Send + Sync>;
 pub(crate) type ValidateFn<D> =
-    Box<dyn Fn(&IngressContext<'_, D>, &[u8]) -> Result<(), Invalid> + Send + Sync>;
+    Box<dyn Fn(&IngressContext<'_, D>, &[u8]) -> Result<(), ValidationError> + Send + Sync>;
 
 /// Error of a validation. Its text is sent to the client.
 ///
 /// ```
-/// use tidegate_ws::{Gate, Invalid};
+/// use tidegate_ws::{Gate, ValidationError};
 /// let gate = Gate::<()>::for_types(["SAY"])
 ///     .validate(|_, frame| match serde_json::from_slice::<serde_json::Value>(frame) {
 ///         Ok(message) if message["text"].is_string() => Ok(()),
-///         _ => Err(Invalid::new("text is missing")),
+///         _ => Err(ValidationError::new("text is missing")),
 ///     })
 ///     .build()?;
 /// # Ok::<(), tidegate_ws::BuildError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Invalid(pub(crate) Cow<'static, str>);
+pub struct ValidationError(pub(crate) Cow<'static, str>);
 
-impl Invalid {
+impl ValidationError {
     /// Creates an error with this text.
     pub fn new(message: impl Into<Cow<'static, str>>) -> Self {
         Self(message.into())
@@ -74,7 +74,7 @@ pub struct Gate<D> {
 pub(crate) struct Inner<D> {
     pub(crate) types: Types,
     pub(crate) envelope: EnvelopeFn,
-    pub(crate) rules: Vec<Rule<D>>,
+    pub(crate) rules: Vec<MessageRule<D>>,
     pub(crate) limiters: Limiters,
     /// Index of the limiter for whole connections.
     pub(crate) ceiling: Option<usize>,

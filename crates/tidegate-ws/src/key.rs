@@ -101,7 +101,7 @@ impl fmt::Debug for KeyParts<'_> {
 ///
 /// Without a tenant it is `public`, without a user `anon`, so all anonymous clients of a tenant
 /// share their buckets. Use it for authenticated connections; the default of a
-/// [`Rule`](crate::Rule) separates anonymous clients.
+/// [`MessageRule`](crate::MessageRule) separates anonymous clients.
 ///
 /// ```
 /// use tidegate_ws::{Gate, Peer, key_per_user_per_type};

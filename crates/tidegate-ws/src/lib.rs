@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use tidegate::{Limiter, Policy, now_or_never};
-//! use tidegate_ws::{Gate, Identity, Peer, Rule, MessageDecision, key_per_user_per_type};
+//! use tidegate_ws::{Gate, Identity, MessageDecision, MessageRule, Peer, key_per_user_per_type};
 //!
 //! struct Session {
 //!     user: String,
@@ -19,7 +19,7 @@
 //!
 //! let limiter = Limiter::new(Policy::per_second(100).capacity(200).build()?);
 //! let gate = Gate::for_types(["PING", "SendMessage"])
-//!     .limit(Rule::new(limiter).key(key_per_user_per_type))
+//!     .limit(MessageRule::new(limiter).key(key_per_user_per_type))
 //!     .build()?;
 //!
 //! let mut connection = gate.connect(Peer::new(Session { user: "alice".into() }));
@@ -32,8 +32,8 @@
 //!
 //! - Messages pass size, type, limits, messages in flight, validation and handler, in this order;
 //!   [`RefusalReason`] has the table of errors at each step.
-//! - Several [`Rule`]s are charged together or not at all. Key functions see an [`IngressContext`],
-//!   never the payload.
+//! - Several [`MessageRule`]s are charged together or not at all. Key functions see an
+//!   [`IngressContext`], never the payload.
 //! - The crate uses no socket and no WebSocket library: it takes bytes and returns a
 //!   [`ReplyFrame`]. The README has examples for axum and tokio-tungstenite.
 //! - It never retries, queues or delays messages.
@@ -53,11 +53,11 @@ pub use context::{Identity, IngressContext};
 pub use error_frame::{ErrorCode, ErrorFrame, RELEASE_HINT_MS, RefusalReason};
 pub use exceeded::{CLOSE_PAYLOAD, CLOSE_RATE, LimitExceeded, LimitKind, OnExceeded};
 pub use gate::envelope::json_type;
-pub use gate::hook::{HOOK_QUEUE, HookStats};
+pub use gate::hook::{HOOK_QUEUE_CAPACITY, HookStats};
 pub use gate::observe::{Counter, Histogram, Observer};
-pub use gate::rule::Rule;
+pub use gate::rule::MessageRule;
 pub use gate::types::{MAX_TYPE_BYTES, UNKNOWN_TYPE};
-pub use gate::{BuildError, Gate, GateBuilder, Invalid};
+pub use gate::{BuildError, Gate, GateBuilder, ValidationError};
 pub use key::{KeyParts, key_per_user_or_ip_per_type, key_per_user_per_type, per_user_key};
 pub use message_decision::{AcceptedMessage, MessageDecision, RefusedMessage, ReplyFrame};
 pub use peer::{ClientId, Peer};

@@ -40,11 +40,11 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Change, Correction, KeyBuf, Limit, Operation, Settlement, StoreError};
+use tidegate_core::{Correction, KeyBuf, Limit, Operation, PolicyChange, Settlement, StoreError};
 
 pub use admit::Admit;
 pub use caller::Caller;
-pub use decision::{Bill, Pass, Rejection, Tier, Verdict};
+pub use decision::{AdmissionDecision, AdmissionReceipt, AdmittedRequest, Rejection, Tier};
 pub use pending::InFlight;
 use rules::Mode;
 pub use rules::{AdmissionError, Rules};
@@ -104,14 +104,15 @@ impl Admission {
         let clock = StoreClock::of(engine.store());
         let shared = Arc::new(Shared::new(Pending::new(clock)));
         let admission = Self { engine: engine.clone(), shared, names: Arc::new(names) };
-        admission.reconfigure(rules, Change::default())?;
+        admission.reconfigure(rules, PolicyChange::default())?;
         Ok(admission)
     }
 
     /// Checks whether a caller is admitted.
     ///
     /// The tiers are checked in the order back-pressure, client, organization; a rejection names
-    /// the first tier that rejects. An admitted request is pending until its pass is dropped.
+    /// the first tier that rejects. An admitted request is pending until its [`AdmittedRequest`] is
+    /// dropped.
     #[inline]
     pub fn admit<'a>(&'a self, caller: Caller<'a>) -> Admit<'a> {
         Admit { engine: &self.engine, shared: &self.shared, caller, wants_receipt: false }
@@ -119,8 +120,8 @@ impl Admission {
 
     /// Corrects what a caller was charged by `delta` tokens in every tier that charged it. A
     /// positive delta charges more, into debt if necessary; a negative one gives back. Pass the
-    /// same caller, and the [bill](Pass::bill) of its pass. An in-process store answers in the
-    /// first poll.
+    /// same caller, and the [receipt](AdmittedRequest::receipt) of its request. An in-process store
+    /// answers in the first poll.
     ///
     /// ```
     /// use tidegate::Engine;
@@ -129,25 +130,25 @@ impl Admission {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let admission = Admission::new(&Engine::new(), Rules::default())?;
     /// let caller = Caller::new().organization("acme").client("alice");
-    /// let pass = admission.admit(caller.cost(10)).billed().await?.admitted().unwrap();
-    /// let settled = admission.settle(caller, -8, &pass.bill().unwrap()).await?;
+    /// let admitted = admission.admit(caller.cost(10)).with_receipt().await?.admitted().unwrap();
+    /// let settled = admission.settle(caller, -8, &admitted.receipt().unwrap()).await?;
     /// assert_eq!((settled.outcomes[0].remaining, settled.outcomes[1].remaining), (98, 998));
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// When the bill does not belong to this caller, or the store cannot answer.
+    /// When the receipt does not belong to this caller, or the store cannot answer.
     pub async fn settle(
         &self,
         caller: Caller<'_>,
         delta: i64,
-        bill: &Bill,
+        receipt: &AdmissionReceipt,
     ) -> Result<Settlement, StoreError> {
         let active = self.shared.active.load_full();
-        let client = caller.client_name(bill.missing_client);
-        let corrections = corrections(&active, &caller, client.as_deref(), delta, bill);
-        let receipt = Some(&bill.receipt);
+        let client = caller.client_name(receipt.missing_client);
+        let corrections = corrections(&active, &caller, client.as_deref(), delta, receipt);
+        let receipt = Some(&receipt.receipt);
         self.engine.operation(Operation::Settle { corrections: &corrections, receipt }).await
     }
 
@@ -213,7 +214,7 @@ impl Admission {
 
     /// Counts one more pending request until the returned guard is dropped, without a check. For
     /// work that does not come through [`admit`](Self::admit).
-    pub fn enter(&self) -> InFlight {
+    pub fn track_request(&self) -> InFlight {
         InFlight::start(&self.shared.pending)
     }
 
@@ -265,32 +266,32 @@ impl Admission {
 
     /// Number of requests that a tier has rejected.
     #[must_use]
-    pub fn rejected(&self, tier: Tier) -> u64 {
+    pub fn rejected_count(&self, tier: Tier) -> u64 {
         self.shared.rejected.of(tier)
     }
 
     /// Number of requests that a tier would have rejected without shadow mode.
     #[must_use]
-    pub fn shadowed(&self, tier: Tier) -> u64 {
+    pub fn shadow_rejected_count(&self, tier: Tier) -> u64 {
         self.shared.shadowed.of(tier)
     }
 
     /// Number of requests admitted because of the allow-list.
     #[must_use]
-    pub fn allowed(&self) -> u64 {
+    pub fn allow_listed_count(&self) -> u64 {
         self.shared.allowed.load(Ordering::Relaxed)
     }
 }
 
-/// Corrections for every tier that a bill was charged in.
+/// Corrections for every tier that a receipt was charged in.
 fn corrections<'c>(
     active: &'c ActiveRules,
     caller: &'c Caller<'_>,
     client: Option<&'c str>,
     delta: i64,
-    bill: &Bill,
+    receipt: &AdmissionReceipt,
 ) -> SmallVec<[Correction<'c>; 2]> {
-    let tiers = bill.charged.tiers().iter();
+    let tiers = receipt.charged.tiers().iter();
     tiers
         .filter_map(|tier| admit::target(active, *tier, caller, client))
         .map(|target| Correction { target, delta })

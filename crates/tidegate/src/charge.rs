@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate_core::AnyKey;
 
-use crate::live_limit::{LiveLimit, Snapshot};
+use crate::live_limit::{LimitSnapshot, LiveLimit};
 use crate::store_handle::StoreHandle;
 
 /// A number of tokens of one key of a limiter, under the policy in force when they are spent.
@@ -48,7 +48,7 @@ impl<'a> Charge<'a> {
     ///
     /// Do not mark a limit that several tenants share: they would overtake each other on it.
     #[must_use]
-    pub const fn own(mut self) -> Self {
+    pub const fn per_tenant(mut self) -> Self {
         self.per_tenant = true;
         self
     }
@@ -82,7 +82,7 @@ impl<'a> Charge<'a> {
         Charge { live_limit, store, key: key.into_key_buf().into(), cost, expected, per_tenant }
     }
 
-    pub(crate) fn snapshot(&self) -> Snapshot {
+    pub(crate) fn snapshot(&self) -> LimitSnapshot {
         self.live_limit.snapshot_on(&self.store)
     }
 }

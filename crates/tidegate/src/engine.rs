@@ -79,7 +79,7 @@ impl Engine {
     /// When the operating system provides no random bytes.
     #[cfg(feature = "tokio")]
     pub fn shared(store: impl crate::Store + 'static) -> Result<Self, crate::guard::GuardError> {
-        Ok(Self::on(crate::guard::Guarded::builder(Arc::new(store)).build()?))
+        Ok(Self::on(crate::guard::GuardedStore::builder(Arc::new(store)).build()?))
     }
 
     /// Creates an engine on a store: a [`MemoryStore`], a guarded store, or any

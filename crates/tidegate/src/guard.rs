@@ -1,7 +1,7 @@
 //! A guard around any store: calls to the store have a timeout, and when the store does not answer,
 //! the failure rules of the limits decide.
 //!
-//! [`Guarded`] is itself a store. It adds three things to the store inside:
+//! [`GuardedStore`] is itself a store. It adds three things to the store inside:
 //!
 //! - **Timeout.** No call takes longer than 50 ms by default, or three quarters of the caller's
 //!   deadline if that is less ([`within`]), to the millisecond. A call that timed out may have been
@@ -86,8 +86,8 @@ use tidegate_core::FailureRule;
 use tidegate_core::{Decision, Limit, Store, StoreError};
 
 pub use builder::{GuardBuilder, GuardError};
-pub use deadline::within;
-pub use guarded::Guarded;
+pub use deadline::with_deadline;
+pub use guarded::GuardedStore;
 pub use stats::GuardStats;
 
 /// Why a guard did not call its store. Nothing was executed.
@@ -96,7 +96,7 @@ pub use stats::GuardStats;
 /// the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum NotAsked {
+pub enum NotCalled {
     /// The store is down. It is not called until a probe succeeds.
     #[error("the store is down; it is probed in the background")]
     Down {
@@ -105,19 +105,19 @@ pub enum NotAsked {
     },
     /// The caller's deadline has passed.
     #[error("the caller's deadline passed before the store was called")]
-    TooLate,
+    DeadlinePassed,
     /// There is no tokio runtime.
     #[error("a guarded store can be called only in a tokio runtime")]
     NoRuntime,
 }
 
-impl NotAsked {
+impl NotCalled {
     /// The most lenient rule that may decide instead. An outage may allow everything; a caller that
     /// leaves a working store no time may not.
     const fn most_lenient(self) -> FailureRule {
         match self {
             Self::Down { .. } => FailureRule::Open,
-            Self::TooLate | Self::NoRuntime => FailureRule::Local,
+            Self::DeadlinePassed | Self::NoRuntime => FailureRule::Local,
         }
     }
 }

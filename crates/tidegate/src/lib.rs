@@ -64,15 +64,15 @@ pub use charge::Charge;
 pub use engine::Engine;
 pub use jitter::Jitter;
 pub use limiter::Limiter;
-pub use live_limit::Snapshot;
+pub use live_limit::LimitSnapshot;
 pub use request::Request;
 pub use request::batch::Batch;
 #[cfg(feature = "calendar")]
 pub use schedule::{Schedule, ScheduleError};
 pub use store_handle::{StoreHandle, now_or_never};
 pub use tidegate_core::{
-    AnyKey, Change, Decision, Denial, FailureRule, Grant, Key, KeyBuf, LimitError, MAX_KEY_BYTES,
-    Outcome, Policy, PolicyBuilder, PolicyError, Rate, Receipt, Retry, Settlement, Store,
+    AnyKey, Decision, Denial, FailureRule, Grant, Key, KeyBuf, LimitError, MAX_KEY_BYTES, Outcome,
+    Policy, PolicyBuilder, PolicyChange, PolicyError, Rate, Receipt, Retry, Settlement, Store,
     StoreError,
 };
 pub use tidegate_memory::{DirectLimiter, MemoryStore, MemoryStoreBuilder, Overflow};

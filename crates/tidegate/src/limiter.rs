@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{
-    AnyKey, Change, Decision, FailureRule, Key, Limit, LimitError, Outcome, Outcomes, Policy,
+    AnyKey, Decision, FailureRule, Key, Limit, LimitError, Outcome, Outcomes, Policy, PolicyChange,
     Receipt, Settlement,
 };
 
 use crate::charge::Charge;
 use crate::engine::Engine;
-use crate::live_limit::{LiveLimit, Snapshot};
+use crate::live_limit::{LimitSnapshot, LiveLimit};
 use crate::pacer::{Acquire, Pacer};
 use crate::request::{DeferredOperation, Request, Verb};
 
@@ -125,10 +125,10 @@ impl Limiter {
     /// full.
     ///
     /// ```
-    /// use tidegate::{Change, Limiter, Policy};
+    /// use tidegate::{Limiter, Policy, PolicyChange};
     /// let limiter = Limiter::new(Policy::per_minute(1).capacity(10).build()?);
     /// let _ = limiter.take("alice").cost(4).now()?;
-    /// limiter.reconfigure(Policy::per_minute(1).capacity(5).build()?, Change::KeepTokens)?;
+    /// limiter.reconfigure(Policy::per_minute(1).capacity(5).build()?, PolicyChange::KeepTokens)?;
     /// assert_eq!(limiter.take("alice").cost(0).now()?.remaining(), 5);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -136,7 +136,7 @@ impl Limiter {
     /// # Errors
     /// When the limiter is [inline](Engine::inline), because its policy is its identity; or when
     /// the policy is a calendar quota and the limiter has no schedule.
-    pub fn reconfigure(&self, policy: Policy, change: Change) -> Result<(), LimitError> {
+    pub fn reconfigure(&self, policy: Policy, change: PolicyChange) -> Result<(), LimitError> {
         self.live_limit.revise(policy, change)
     }
 
@@ -156,7 +156,7 @@ impl Limiter {
 
     /// Reads the current limit, for a list of charges over several limiters; see [`Engine`].
     #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> LimitSnapshot {
         self.live_limit.snapshot_on(self.engine.store())
     }
 
@@ -190,18 +190,18 @@ impl Limiter {
     /// ```
     /// use tidegate::{Limiter, Policy};
     /// let limiter = Limiter::new(Policy::per_second(1).capacity(5).build()?);
-    /// assert!(limiter.spend(&limiter.snapshot(), "alice", 1).is_none(), "a new key");
+    /// assert!(limiter.take_bare(&limiter.snapshot(), "alice", 1).is_none(), "a new key");
     /// assert!(limiter.take("alice").now()?.is_allowed());
-    /// let spent = limiter.spend(&limiter.snapshot(), "alice", 3).unwrap();
+    /// let spent = limiter.take_bare(&limiter.snapshot(), "alice", 3).unwrap();
     /// assert_eq!((spent.remaining, spent.retry), (1, None));
-    /// let denied = limiter.spend(&limiter.snapshot(), "alice", 3).unwrap();
+    /// let denied = limiter.take_bare(&limiter.snapshot(), "alice", 3).unwrap();
     /// assert!(denied.retry.is_some());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn spend<'a>(
+    pub fn take_bare<'a>(
         &self,
-        snapshot: &Snapshot,
+        snapshot: &LimitSnapshot,
         key: impl Into<Key<'a>>,
         cost: u64,
     ) -> Option<Outcome> {
@@ -306,7 +306,7 @@ impl Limiter {
             None => Cow::Borrowed(key.name()),
         };
         let pacer = self.live_limit.pacer(|| Pacer::new(&self.engine));
-        pacer.acquire([self.charge(key, 1).own()]).tenant(&tenant)
+        pacer.acquire([self.charge(key, 1).per_tenant()]).tenant(&tenant)
     }
 
     /// Takes one slot of a [concurrency](Policy::concurrency) limit: at once with

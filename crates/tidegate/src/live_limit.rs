@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 use tidegate_core::{
-    Change, Charge, FailureRule, Key, KeyBuf, Limit, LimitError, Policy, Target, WallTime, Windows,
+    Charge, FailureRule, Key, KeyBuf, Limit, LimitError, Policy, PolicyChange, Target, WallTime,
+    Windows,
 };
 
 use crate::pacer::Pacer;
@@ -145,7 +146,7 @@ impl LiveLimit {
     }
 
     /// Replaces the policy, starts a new generation, and notifies the watchers.
-    pub(crate) fn revise(&self, policy: Policy, change: Change) -> Result<(), LimitError> {
+    pub(crate) fn revise(&self, policy: Policy, change: PolicyChange) -> Result<(), LimitError> {
         self.replace_policy(policy, change)?;
         self.notify_watchers();
         Ok(())
@@ -153,7 +154,11 @@ impl LiveLimit {
 
     /// Replaces the policy without notifying the watchers: a caller that changes several limits
     /// together notifies once all are replaced.
-    pub(crate) fn replace_policy(&self, policy: Policy, change: Change) -> Result<(), LimitError> {
+    pub(crate) fn replace_policy(
+        &self,
+        policy: Policy,
+        change: PolicyChange,
+    ) -> Result<(), LimitError> {
         if matches!(policy, Policy::Quota(_)) && !self.has_schedule() {
             return Err(LimitError::NoSchedule);
         }
@@ -240,7 +245,7 @@ impl LiveLimit {
 
     /// Reads the current limit, with the calendar windows around the wall time of a store.
     #[inline]
-    pub(crate) fn snapshot_on(&self, store: &StoreHandle) -> Snapshot {
+    pub(crate) fn snapshot_on(&self, store: &StoreHandle) -> LimitSnapshot {
         self.snapshot(self.wall_time(store))
     }
 
@@ -252,12 +257,12 @@ impl LiveLimit {
 
     /// Reads the current limit, with the calendar windows around a wall time.
     #[inline]
-    pub(crate) fn snapshot(&self, wall: WallTime) -> Snapshot {
+    pub(crate) fn snapshot(&self, wall: WallTime) -> LimitSnapshot {
         #[cfg(feature = "calendar")]
         let windows = self.schedule.as_ref().map(|schedule| schedule.windows(wall));
         #[cfg(not(feature = "calendar"))]
         let (windows, _) = (None, wall);
-        Snapshot { limit: self.limit.load(), windows }
+        LimitSnapshot { limit: self.limit.load(), windows }
     }
 }
 
@@ -272,12 +277,12 @@ impl std::fmt::Debug for LiveLimit {
 /// Taken by [`Limiter::snapshot`](crate::Limiter::snapshot). Do not keep it for longer than one
 /// decision.
 #[derive(Debug)]
-pub struct Snapshot {
+pub struct LimitSnapshot {
     limit: Guard<Arc<Limit>>,
     windows: Option<Windows>,
 }
 
-impl Snapshot {
+impl LimitSnapshot {
     /// The limit at that instant.
     #[must_use]
     pub fn limit(&self) -> &Limit {

@@ -8,7 +8,7 @@
 //! - Within a tenant, waiters go in order of arrival; between tenants, deficit round robin shares
 //!   by cost; above that come priorities with guaranteed shares. No waiter is overtaken by a
 //!   smaller request.
-//! - A service with untrusted clients names the [`Caller`] of each request. Callers take turns
+//! - A service with untrusted clients names the [`CallerId`] of each request. Callers take turns
 //!   first; tenants and priorities divide only the share of their caller.
 //! - Only a granted task is woken: N waiters cost N wake-ups. No task sleeps while it holds a lock.
 //! - Dropping a waiter at any point gives back exactly what it held and lets the others advance.
@@ -47,13 +47,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use acquire::Acquire;
-pub use adaptive::{CallOutcome, Tuning};
+pub use adaptive::{PermitOutcome, Tuning};
 pub use error::AcquireError;
 pub use group::SlotGroup;
 pub(crate) use pending_acquire::project;
 pub use permit::Permit;
 pub use pool::{AdaptiveState, PoolGauges, PoolSize, SlotPool};
-pub use scheduler::caller::Caller;
+pub use scheduler::caller::CallerId;
 pub use scheduler::class::Priority;
 pub use scheduler::wait_attribution::WaitPart;
 
@@ -116,7 +116,7 @@ pub struct Gauges {
     pub concurrency: Option<u64>,
     /// Whether there is no free slot, of its own or of its pool, for another permit.
     pub is_full: bool,
-    /// Number of permits so far that [lost](Permit::is_lost) slots of the store.
+    /// Number of permits so far that [lost](Permit::has_lost_slots) slots of the store.
     pub lost: u64,
 }
 
@@ -205,22 +205,22 @@ impl Pacer {
     /// # use tidegate::{Engine, Policy, pacer::Pacer};
     /// # let engine = Engine::new();
     /// # let calls = engine.limiter("calls", Policy::per_minute(1).build()?)?;
-    /// let pacer = Pacer::builder(&engine).by_hand().build();
+    /// let pacer = Pacer::builder(&engine).manual().build();
     /// let _first = pacer.acquire([calls.charge("key", 1)]).now()?;
-    /// assert_eq!(pacer.waits_for(), None);
+    /// assert_eq!(pacer.blocking_limit(), None);
     /// let mut second = Box::pin(pacer.acquire([calls.charge("key", 1)]).into_future());
     /// assert!(second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    /// assert_eq!(pacer.waits_for().as_deref(), Some("calls"));
+    /// assert_eq!(pacer.blocking_limit().as_deref(), Some("calls"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn waits_for(&self) -> Option<Arc<str>> {
-        self.inner.lock().scheduler.waits_for().cloned()
+    pub fn blocking_limit(&self) -> Option<Arc<str>> {
+        self.inner.lock().scheduler.blocking_limit().cloned()
     }
 
     /// Renews leases that are due and grants what can be granted now. Returns how long until there
     /// is more to do; `None` means not before something changes. Drivers call this automatically,
-    /// unless the pacer is driven [by hand](PacerBuilder::by_hand).
+    /// unless the pacer is driven [manually](PacerBuilder::manual).
     ///
     /// ```
     /// use std::future::{Future, IntoFuture};
@@ -232,7 +232,7 @@ impl Pacer {
     /// # let store = MemoryStore::builder().clock(clock.clone()).build()?;
     /// # let engine = Engine::on(store);
     /// # let calls = engine.limiter("calls", Policy::per_second(1).build()?)?;
-    /// let pacer = Pacer::builder(&engine).by_hand().build();
+    /// let pacer = Pacer::builder(&engine).manual().build();
     /// let _first = pacer.acquire([calls.charge("key", 1)]).now()?;
     /// let mut second = Box::pin(pacer.acquire([calls.charge("key", 1)]).into_future());
     /// let mut context = Context::from_waker(Waker::noop());
@@ -313,7 +313,7 @@ impl PacerBuilder {
     /// Leaves time to the owner, who calls [`Pacer::poll`]: the pacer uses neither timers nor
     /// threads. For simulations and tests on a [`ManualClock`](crate::clock::ManualClock), and for
     /// programs with their own timers.
-    pub fn by_hand(mut self) -> Self {
+    pub fn manual(mut self) -> Self {
         self.is_manual = true;
         self
     }

@@ -9,7 +9,7 @@ use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
 use std::pin::Pin;
 
-use tidegate_core::{Answer, Decision, StoreError};
+use tidegate_core::{Decision, StoreError, StoreResponse};
 
 use crate::store_handle::StoreHandle;
 use store_future::{StoreFuture, StoreRequest};
@@ -48,7 +48,7 @@ impl<'a, T> Request<'a, T> {
 
     /// Converts the request to one with an answer of any type, so that requests of different kinds
     /// can go into one [`Batch`](crate::Batch).
-    pub fn any(self) -> Request<'a, Answer> {
+    pub fn into_any(self) -> Request<'a, StoreResponse> {
         Request::new(self.store, self.deferred)
     }
 
@@ -85,7 +85,7 @@ impl<T: FromAnswer> Request<'_, T> {
     pub fn now(self) -> Result<T, StoreError> {
         let store = self.store.local().ok_or(StoreError::MustAwait)?;
         if let Some(decision) = self.deferred.take_fast(store) {
-            return T::from_answer(Answer::Decision(decision));
+            return T::from_answer(StoreResponse::Decision(decision));
         }
         let (prepared, snapshots) =
             (PreparedOperation::new(&self.deferred, self.store), self.deferred.snapshots());
@@ -133,15 +133,15 @@ impl<T> fmt::Debug for Request<'_, T> {
     }
 }
 
-/// Types that a request can return: one kind of answer, or [`Answer`] for any.
+/// Types that a request can return: one kind of answer, or [`StoreResponse`] for any.
 pub trait FromAnswer: Sized {
     /// Converts an answer of any kind to this one.
-    fn from_answer(answer: Answer) -> Result<Self, StoreError>;
+    fn from_answer(answer: StoreResponse) -> Result<Self, StoreError>;
 }
 
-impl<T: TryFrom<Answer, Error: Into<StoreError>>> FromAnswer for T {
+impl<T: TryFrom<StoreResponse, Error: Into<StoreError>>> FromAnswer for T {
     #[inline]
-    fn from_answer(answer: Answer) -> Result<Self, StoreError> {
+    fn from_answer(answer: StoreResponse) -> Result<Self, StoreError> {
         answer.try_into().map_err(Into::into)
     }
 }

@@ -16,10 +16,10 @@ use tidegate_core::{WallTime, Windows};
 pub enum ScheduleError {
     /// The period is not `day`, `week`, `month` or `year`.
     #[error("unknown calendar period {0:?}: use day, week, month or year")]
-    Every(String),
+    UnknownPeriod(String),
     /// The time zone is not known.
     #[error("{0:?} is not a time zone: use an IANA name such as UTC or America/Los_Angeles")]
-    Zone(String),
+    UnknownZone(String),
 }
 
 /// Length of a calendar window.
@@ -44,7 +44,7 @@ impl FromStr for Period {
             "week" => Ok(Self::Week),
             "month" => Ok(Self::Month),
             "year" => Ok(Self::Year),
-            other => Err(ScheduleError::Every(other.to_owned())),
+            other => Err(ScheduleError::UnknownPeriod(other.to_owned())),
         }
     }
 }
@@ -106,7 +106,7 @@ impl Schedule {
     }
 
     fn new(period: Period, zone: &str) -> Result<Self, ScheduleError> {
-        let zone = TimeZone::get(zone).map_err(|_| ScheduleError::Zone(zone.to_owned()))?;
+        let zone = TimeZone::get(zone).map_err(|_| ScheduleError::UnknownZone(zone.to_owned()))?;
         Ok(Self { period, zone })
     }
 
@@ -199,7 +199,10 @@ mod tests {
 
     #[test]
     fn unknown_zones_and_periods_are_rejected() {
-        assert!(matches!(Schedule::new(Period::Day, "Mars/Olympus"), Err(ScheduleError::Zone(_))));
-        assert!(matches!("fortnight".parse::<Period>(), Err(ScheduleError::Every(_))));
+        assert!(matches!(
+            Schedule::new(Period::Day, "Mars/Olympus"),
+            Err(ScheduleError::UnknownZone(_))
+        ));
+        assert!(matches!("fortnight".parse::<Period>(), Err(ScheduleError::UnknownPeriod(_))));
     }
 }

@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use tidegate_core::{Answer, Answers, Operation, Store, StoreError, Time, WallTime};
+use tidegate_core::{Operation, Store, StoreError, StoreResponse, StoreResponses, Time, WallTime};
 use tidegate_memory::MemoryStore;
 use tidegate_memory::clock::{Clock as _, wall_now};
 
@@ -50,7 +50,7 @@ impl StoreHandle {
 
     /// Whether both handles refer to the same store.
     #[must_use]
-    pub fn is_same(&self, other: &Self) -> bool {
+    pub fn ptr_eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Kind::Local(one), Kind::Local(other)) => Arc::ptr_eq(one, other),
             (Kind::Shared(one), Kind::Shared(other)) => Arc::ptr_eq(one, other),
@@ -69,11 +69,14 @@ impl StoreHandle {
     }
 
     /// Runs one operation.
-    pub(crate) async fn execute(&self, operation: Operation<'_>) -> Result<Answer, StoreError> {
+    pub(crate) async fn execute(
+        &self,
+        operation: Operation<'_>,
+    ) -> Result<StoreResponse, StoreError> {
         match &self.0 {
             Kind::Local(store) => store.execute(&operation),
             Kind::Shared(store) => {
-                let mut answers = Answers::new();
+                let mut answers = StoreResponses::new();
                 store.submit(&[operation], &mut answers).await;
                 answers.pop().unwrap_or_else(|| Err(missing_answer()))
             }
@@ -81,7 +84,7 @@ impl StoreHandle {
     }
 
     /// Runs several operations; one answer is pushed for each.
-    pub(crate) async fn submit(&self, operations: &[Operation<'_>], answers: &mut Answers) {
+    pub(crate) async fn submit(&self, operations: &[Operation<'_>], answers: &mut StoreResponses) {
         match &self.0 {
             Kind::Local(store) => store.submit(operations, answers).await,
             Kind::Shared(store) => store.submit(operations, answers).await,
@@ -130,8 +133,8 @@ impl From<Arc<MemoryStore>> for StoreHandle {
 }
 
 #[cfg(feature = "tokio")]
-impl From<crate::guard::Guarded> for StoreHandle {
-    fn from(store: crate::guard::Guarded) -> Self {
+impl From<crate::guard::GuardedStore> for StoreHandle {
+    fn from(store: crate::guard::GuardedStore) -> Self {
         Self::shared(Arc::new(store))
     }
 }

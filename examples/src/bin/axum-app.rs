@@ -12,7 +12,7 @@ use axum::routing::get;
 use tidegate::{Engine, Policy};
 use tidegate_http::field::Report;
 use tidegate_http::key;
-use tidegate_http::layer::{Decided, LimitLayer};
+use tidegate_http::layer::{LimitLayer, RequestDecision};
 use tidegate_http::route::PerRoute;
 use tokio::net::TcpListener;
 
@@ -23,7 +23,7 @@ fn app() -> Result<Router> {
     // By API key, which is hashed before it reaches the store; without one, by address.
     let by_key = |limiter| LimitLayer::new().limit(limiter, key::api_key("x-api-key"));
     let limits =
-        PerRoute::new().route("/search/{topic}", by_key(search).expose()).otherwise(by_key(all));
+        PerRoute::new().route("/search/{topic}", by_key(search).expose()).fallback(by_key(all));
     Ok(Router::new()
         .route("/", get(async || "hello"))
         .route("/search/{topic}", get(search_for))
@@ -31,7 +31,7 @@ fn app() -> Result<Router> {
 }
 
 /// A handler can read the decision.
-async fn search_for(decided: Decided) -> String {
+async fn search_for(decided: RequestDecision) -> String {
     let left = decided.binding().map_or(0, Report::remaining);
     format!("found something; {left} searches left")
 }

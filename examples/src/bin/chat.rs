@@ -18,7 +18,7 @@ use serde::Deserialize;
 use tidegate::redis::RedisStore;
 use tidegate::{Engine, Policy};
 use tidegate_ws::{
-    Gate, Identity, KeyParts, MessageDecision, Peer, ReplyFrame, Rule, key_per_user_per_type,
+    Gate, Identity, KeyParts, MessageDecision, MessageRule, Peer, ReplyFrame, key_per_user_per_type,
 };
 use tokio::net::TcpListener;
 use tokio_tungstenite::tungstenite;
@@ -54,7 +54,7 @@ fn gate(engine: &Engine) -> Result<Gate<Member>> {
     let gate = Gate::<Member>::for_types(["Say", "Typing", "Image"])
         .limit_by(user, key_per_user_per_type)
         .limit_by(room, |context| KeyParts::from(["room", &context.data().room]))
-        .limit(Rule::new(images).when(|context| context.message_type() == "Image"))
+        .limit(MessageRule::new(images).when(|context| context.message_type() == "Image"))
         .max_payload(64 * 1024)
         .on_limit_exceeded(|info| {
             println!("   hook: {:?} of {} over {}", info.kind, info.observed, info.limit);

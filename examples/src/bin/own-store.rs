@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
 use tidegate::{Engine, MemoryStore, Policy, Store};
-use tidegate_core::{Answer, Answers, Operation, Probe, Submission, WallTime};
+use tidegate_core::{Operation, Probe, StoreResponse, StoreResponses, Submission, WallTime};
 
 /// Delegates to `inner`, and counts denials.
 #[derive(Debug)]
@@ -27,11 +27,11 @@ impl<S> Counting<S> {
         Self { inner, denied: AtomicU64::new(0) }
     }
 
-    fn count(&self, operations: &[Operation<'_>], answers: &Answers) {
+    fn count(&self, operations: &[Operation<'_>], answers: &StoreResponses) {
         for (operation, answer) in operations.iter().zip(answers) {
             // A peek denies no request.
             let decides = !matches!(operation, Operation::Peek(_));
-            if let (true, Ok(Answer::Decision(decision))) = (decides, answer) {
+            if let (true, Ok(StoreResponse::Decision(decision))) = (decides, answer) {
                 self.denied.fetch_add(u64::from(!decision.is_allowed()), Ordering::Relaxed);
             }
         }
@@ -44,7 +44,7 @@ impl<S: Store> Store for Counting<S> {
     fn submit<'a>(
         &'a self,
         operations: &'a [Operation<'a>],
-        answers: &'a mut Answers,
+        answers: &'a mut StoreResponses,
     ) -> Submission<'a> {
         Submission::Pending(Box::pin(async move {
             self.inner.submit(operations, answers).await;

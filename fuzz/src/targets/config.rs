@@ -9,12 +9,12 @@ use crate::input;
 pub(super) fn file(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let layers = Loader::default().text_layers("fuzzed.toml", text);
-    let (plan, effective) = (layers.plan(), layers.effective());
+    let (plan, effective) = (layers.validate(), layers.effective());
     match &plan {
         Ok(plan) => {
             let _ = format!("{plan:?}");
-            let again = layers.reread().unwrap();
-            assert!(again.plan().is_ok(), "a file is valid only the first time");
+            let again = layers.reload_file().unwrap();
+            assert!(again.validate().is_ok(), "a file is valid only the first time");
             assert_eq!(
                 again.effective(),
                 effective,
@@ -23,7 +23,10 @@ pub(super) fn file(bytes: &[u8]) {
         }
         Err(error) => assert!(!error.to_string().is_empty(), "an error without a text"),
     }
-    assert!(plan.is_ok() || layers.check().is_err(), "the check accepts an invalid file");
+    assert!(
+        plan.is_ok() || layers.validate_strictly().is_err(),
+        "the check accepts an invalid file"
+    );
     for value in &effective {
         let json: serde_json::Value = serde_json::from_str(&value.value).unwrap();
         let _ = json;
@@ -51,12 +54,12 @@ fn apply(patch: &Patch) {
     }
     let overrides = patch.apply(&Overrides::new());
     for (key, value) in overrides.iter() {
-        let _ = tidegate_config::shown_value(key, value);
+        let _ = tidegate_config::redacted_value(key, value);
     }
     assert_eq!(patch.apply(&overrides), overrides, "applying a change twice gives another result");
     let base = Loader::default().text_layers("fuzzed.toml", "[limits.client]\nrate = \"1/s\"\n");
     let changed = base.with_overrides(overrides);
-    let (plan, effective) = (changed.plan(), changed.effective());
-    assert_eq!(changed.plan().is_ok(), plan.is_ok());
+    let (plan, effective) = (changed.validate(), changed.effective());
+    assert_eq!(changed.validate().is_ok(), plan.is_ok());
     assert_eq!(changed.effective(), effective);
 }

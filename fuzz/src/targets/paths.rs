@@ -32,7 +32,10 @@ pub(super) fn paths(bytes: &[u8]) {
     let _ = with_model(path, other, "other");
     if let Ok(route) = parse_route(other) {
         let _ = route_matches(&route, &plain);
-        assert!(other.ends_with("/*") || route_matches(&route, other), "{other:?} is not on its own route");
+        assert!(
+            other.ends_with("/*") || route_matches(&route, other),
+            "{other:?} is not on its own route"
+        );
     }
     if let Ok(base) = parse_base_url(other)
         && let Ok(joined) = join_url(&base, path)

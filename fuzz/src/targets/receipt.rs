@@ -6,6 +6,6 @@ use tidegate_core::Receipt;
 pub(super) fn receipt(input: &[u8]) {
     if let Ok(receipt) = Receipt::from_bytes(input) {
         assert_eq!(receipt.to_bytes(), input, "a receipt serializes differently");
-        assert!(!receipt.stamps().is_empty(), "a receipt without stamps");
+        assert!(!receipt.charges().is_empty(), "a receipt without stamps");
     }
 }

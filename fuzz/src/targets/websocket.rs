@@ -5,11 +5,11 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 use tidegate::{Limiter, Policy, now_or_never};
-use tidegate_ws::{Gate, MessageDecision, Peer, Rule, UNKNOWN_TYPE, json_type};
+use tidegate_ws::{Gate, MessageDecision, MessageRule, Peer, UNKNOWN_TYPE, json_type};
 
 static GATE: LazyLock<Gate<()>> = LazyLock::new(|| {
     let limiter = Limiter::new(Policy::per_second(1_000_000).build().unwrap());
-    Gate::for_types(["PING", "SendMessage"]).limit(Rule::new(limiter)).build().unwrap()
+    Gate::for_types(["PING", "SendMessage"]).limit(MessageRule::new(limiter)).build().unwrap()
 });
 
 /// One frame per line. The type must be the one that a full JSON parser finds.

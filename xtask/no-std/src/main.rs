@@ -11,7 +11,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
 
-use tidegate_core::{Account, Limit, Now, Policy, State, Time, WallTime, decide};
+use tidegate_core::{BucketEntry, Limit, Now, Policy, State, Time, WallTime, decide};
 
 /// Takes all tokens of a full bucket, then one more. Returns zero if both decisions are right.
 #[unsafe(no_mangle)]
@@ -19,11 +19,11 @@ extern "C" fn main(_count: i32, _arguments: *const *const u8) -> i32 {
     let Ok(policy) = Policy::per_second(10).capacity(10).build() else { return 1 };
     let Ok(limit) = Limit::named("client", policy) else { return 2 };
     let now = Now { time: Time::from_nanos(5_000_000_000), wall: WallTime::from_secs(5) };
-    let mut accounts = [Account::new(limit.policy(), State::Fresh, Time::ZERO, 10)];
-    let Some(start) = decide::start(&accounts, Duration::ZERO, now) else { return 3 };
+    let mut accounts = [BucketEntry::new(limit.policy(), State::Fresh, Time::ZERO, 10)];
+    let Some(start) = decide::earliest_start(&accounts, Duration::ZERO, now) else { return 3 };
     decide::spend(&mut accounts, start, now);
-    let accounts = [Account::new(limit.policy(), accounts[0].state(), Time::ZERO, 1)];
-    if decide::start(&accounts, Duration::ZERO, now).is_some() { 4 } else { 0 }
+    let accounts = [BucketEntry::new(limit.policy(), accounts[0].state(), Time::ZERO, 1)];
+    if decide::earliest_start(&accounts, Duration::ZERO, now).is_some() { 4 } else { 0 }
 }
 
 /// Allocates from a fixed block and never frees; enough for these decisions.

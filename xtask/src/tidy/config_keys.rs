@@ -32,7 +32,7 @@ const CONVERTED: &[(&str, &str)] = &[
     ("providers.*.dialect", "plan.dialect()"),
     ("providers.*.endpoints.", "plan.endpoints"),
     ("providers.*.fallback_models.", "plan.fallback_models"),
-    ("proxy.", "plan.proxy.on_the_way_to("),
+    ("proxy.", "plan.proxy.proxy_for("),
     ("providers.*.max_concurrent_requests", "plan.pool_size()"),
     ("providers.*.auto_tune.", "plan.pool_size()"),
     ("providers.*.models.", "plan.model_limits"),

@@ -1,7 +1,7 @@
 //! Tidegate's shared store, through the `Store` trait.
 
 use anyhow::{Context as _, Result, bail};
-use tidegate_core::{Answer, Answers, Charge, Limit, Operation, Policy, Store};
+use tidegate_core::{Charge, Limit, Operation, Policy, Store, StoreResponse, StoreResponses};
 use tidegate_redis::RedisStore;
 
 use super::{BURST, INTERVAL_US};
@@ -38,10 +38,10 @@ impl Ours {
 
 /// Takes from a store and returns whether that was allowed.
 async fn take(store: &impl Store, charges: &[Charge<'_>]) -> Result<bool> {
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     store.submit(&[Operation::Take(charges)], &mut answers).await;
     match answers.pop().context("the store returned no answer")?? {
-        Answer::Decision(decision) => Ok(decision.is_allowed()),
+        StoreResponse::Decision(decision) => Ok(decision.is_allowed()),
         other => bail!("not a decision: {other:?}"),
     }
 }

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate::{Policy, Store as _};
-use tidegate_core::{Answer, Answers, Charge, Limit, Operation};
+use tidegate_core::{Charge, Limit, Operation, StoreResponse, StoreResponses};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Takes tokens through two nodes concurrently, and repeats that until all decisions are shared.
 /// Returns whether exactly as many were allowed as there are tokens.
-pub(super) async fn is_exact(one: &Guarded, other: &Guarded) -> Result<bool> {
+pub(super) async fn is_exact(one: &GuardedStore, other: &GuardedStore) -> Result<bool> {
     loop {
         if let Some(allowed) = allowed(one, other).await? {
             return Ok(allowed == CAPACITY);
@@ -30,7 +30,7 @@ pub(super) async fn is_exact(one: &Guarded, other: &Guarded) -> Result<bool> {
 }
 
 /// Number of allowed takes; `None` if a decision was not shared.
-async fn allowed(one: &Guarded, other: &Guarded) -> Result<Option<usize>> {
+async fn allowed(one: &GuardedStore, other: &GuardedStore) -> Result<Option<usize>> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let key = format!("check-{}", NEXT.fetch_add(1, Ordering::Relaxed));
     let policy = Policy::rate("1/day".parse()?).capacity(CAPACITY as u64).build()?;
@@ -40,10 +40,11 @@ async fn allowed(one: &Guarded, other: &Guarded) -> Result<Option<usize>> {
         let node = if take % 2 == 0 { one.clone() } else { other.clone() };
         let (limit, key) = (limit.clone(), key.clone());
         takes.spawn(async move {
-            let (charges, mut answers) = ([Charge::new(&limit, key.as_str(), 1)], Answers::new());
+            let (charges, mut answers) =
+                ([Charge::new(&limit, key.as_str(), 1)], StoreResponses::new());
             node.submit(&[Operation::Take(&charges)], &mut answers).await;
             match answers.pop().context("the store returned no answer")?? {
-                Answer::Decision(decision) if decision.degraded().is_none() => {
+                StoreResponse::Decision(decision) if decision.degraded().is_none() => {
                     anyhow::Ok(Some(decision.is_allowed()))
                 }
                 _ => Ok(None),

@@ -89,7 +89,7 @@ fn without_the_database_nodes_continue_and_reject_changes() {
         assert_eq!(node.setting(CAPACITY), (30.into(), "database".to_owned()));
         assert_eq!((node.ask("/readyz").0, takes(node)), (200, 200));
     }
-    server.start_again();
+    server.restart();
     let changed = || (one.patch(&change(6)).0 == 200).then_some(());
     wait_until("the database to be back", changed);
     other.wait_until_it_has(CAPACITY, &json!(6));
@@ -108,7 +108,7 @@ fn server_starts_without_its_database_and_applies_it_later() {
     assert_eq!(serving.setting(CAPACITY), (9.into(), "environment".to_owned()));
     assert_eq!(takes(&serving), 200);
     serving.wait_for("cannot read the database; using environment, file and defaults");
-    server.start_again();
+    server.restart();
     serving.wait_until_it_has(CAPACITY, &json!(7));
     assert_eq!(serving.setting(CAPACITY).1, "database");
 }

@@ -167,12 +167,9 @@ fn operator_actions_on_keys_are_audited() {
     let who = &hash["sha256:".len()..][..8];
     let (anybody, operator) =
         ("door=\"http\" who=\"127.0.0.1\"", format!("door=\"admin\" who=\"{who}\""));
-    for (event, by_anybody, by_operator) in [
-        ("key held", 1, 1),
-        ("key corrected", 1, 1),
-        ("key reset", 2, 1),
-        ("key peeked", 0, 1),
-    ] {
+    for (event, by_anybody, by_operator) in
+        [("key held", 1, 1), ("key corrected", 1, 1), ("key reset", 2, 1), ("key peeked", 0, 1)]
+    {
         let counted = (count(event, anybody), count(event, &operator));
         assert_eq!(counted, (by_anybody, by_operator), "{event}: {}", ended.stderr);
     }

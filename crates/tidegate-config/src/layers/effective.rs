@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
 
+use crate::config::Config;
 use crate::layers::Layers;
 use crate::layers::merge::Shadow;
 use crate::layers::tree::leaves;
-use crate::plan::Plan;
 use crate::sections::keys;
 use crate::sections::read_context::ReadContext;
 use crate::sections::redact::{redacted, truncate};
@@ -23,7 +23,7 @@ use crate::values::setting::{Setting, Source};
 /// settings need not know file paths of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Effective {
+pub struct EffectiveSetting {
     /// Path of the key.
     pub key: String,
     /// The value in use.
@@ -49,7 +49,7 @@ pub struct Effective {
 /// source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Changed {
+pub struct SettingChange {
     /// Path of the key.
     pub key: String,
     /// The previous value, as JSON; `None` if there was none.
@@ -60,8 +60,12 @@ pub struct Changed {
     pub new: Option<String>,
     /// The configured value, if it is not the effective one, because bounds replaced it or a higher
     /// layer shadows it.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_optional_json")]
-    pub asked: Option<String>,
+    #[serde(
+        rename = "asked",
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "as_optional_json"
+    )]
+    pub configured: Option<String>,
     /// The layer that the new value comes from; `None` if there is no value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
@@ -71,10 +75,10 @@ impl Layers {
     /// Returns every effective setting, in the order of the file. Invalid values are included as
     /// written.
     #[must_use]
-    pub fn effective(&self) -> Vec<Effective> {
+    pub fn effective(&self) -> Vec<EffectiveSetting> {
         let merged = self.merge().merged;
         let mut context = ReadContext::of(&self.environment);
-        let plan = Plan::read(&merged.tree, &mut context, &mut Vec::new());
+        let config = Config::read(&merged.tree, &mut context, &mut Vec::new());
         let mut shadowed_by_key: BTreeMap<Vec<&str>, Vec<(Source, String)>> = BTreeMap::new();
         for shadow in &merged.shadows {
             let by = shadow.by.iter().map(String::as_str).collect();
@@ -82,25 +86,25 @@ impl Layers {
         }
         let mut found = Table::new();
         for (names, value) in leaves(&merged.tree) {
-            let default = value.place.source == Source::Default;
+            let default = value.position.source == Source::Default;
             let shadowed = shadowed_by_key.remove(&names).unwrap_or_default();
-            let effective = Effective {
+            let effective = EffectiveSetting {
                 key: key_path::join(&names),
                 value: redacted(&names, value).to_string(),
-                source: value.place.source,
+                source: value.position.source,
                 configured: None,
                 shadowed,
                 note: None,
-                place: (!default).then(|| self.origin(value.place).to_string()),
+                place: (!default).then(|| self.origin(value.position).to_string()),
             };
             found.insert(rank(&names), effective);
         }
-        apply_resolved_values(&plan, &mut found);
+        apply_resolved_values(&config, &mut found);
         found.into_values().collect()
     }
 }
 
-impl Effective {
+impl EffectiveSetting {
     /// Returns whether this setting is the key `part` or belongs to the section `part`. The empty
     /// section contains everything.
     ///
@@ -123,25 +127,25 @@ impl Effective {
 /// A setting also differs if its effective value is the same but its configured value or its source
 /// changed. Long texts are truncated, so that the result can be logged.
 #[must_use]
-pub fn diff(old: &[Effective], new: &[Effective]) -> Vec<Changed> {
-    let mut before: BTreeMap<&str, &Effective> =
+pub fn diff(old: &[EffectiveSetting], new: &[EffectiveSetting]) -> Vec<SettingChange> {
+    let mut before: BTreeMap<&str, &EffectiveSetting> =
         old.iter().map(|it| (it.key.as_str(), it)).collect();
     let changed = new.iter().filter_map(|it| changed(before.remove(it.key.as_str()), it));
     let mut changed: Vec<_> = changed.collect();
     let gone = before.into_values();
-    changed.extend(gone.map(|it| Changed {
+    changed.extend(gone.map(|it| SettingChange {
         key: it.key.clone(),
         old: Some(truncate(&it.value)),
         new: None,
-        asked: None,
+        configured: None,
         source: None,
     }));
     changed
 }
 
 /// Compares one setting with its previous state.
-fn changed(before: Option<&Effective>, after: &Effective) -> Option<Changed> {
-    let in_force = |it: &Effective| (it.value.clone(), it.source, it.configured.clone());
+fn changed(before: Option<&EffectiveSetting>, after: &EffectiveSetting) -> Option<SettingChange> {
+    let in_force = |it: &EffectiveSetting| (it.value.clone(), it.source, it.configured.clone());
     let same = before.filter(|before| in_force(before) == in_force(after));
     if same.is_some_and(|before| before.shadowed == after.shadowed) {
         return None;
@@ -151,18 +155,22 @@ fn changed(before: Option<&Effective>, after: &Effective) -> Option<Changed> {
         let mut shadowed = after.shadowed.iter().rev();
         shadowed.find(|shadow| !before.shadowed.contains(shadow)).map(|(_, value)| value)
     });
-    Some(Changed {
+    Some(SettingChange {
         key: after.key.clone(),
         old: before.map(|before| truncate(&before.value)),
         new: Some(truncate(&after.value)),
-        asked: after.configured.as_ref().or(newly_shadowed).map(|asked| truncate(asked)),
+        configured: after
+            .configured
+            .as_ref()
+            .or(newly_shadowed)
+            .map(|configured| truncate(configured)),
         source: Some(after.source),
     })
 }
 
 /// Sort key for the order of the file: section, then user-user_names names, then key.
 type Rank = (usize, Vec<String>, usize, String);
-type Table = BTreeMap<Rank, Effective>;
+type Table = BTreeMap<Rank, EffectiveSetting>;
 
 fn rank(names: &[&str]) -> Rank {
     let section = keys::below("").iter().position(|section| names.first() == Some(section));
@@ -181,14 +189,14 @@ fn shadowed_value(shadow: &Shadow<'_>) -> (Source, String) {
         Some(key) if shadow.names != shadow.by => json!({ *key: value }).to_string(),
         _ => value.to_string(),
     };
-    (shadow.value.place.source, text)
+    (shadow.value.position.source, text)
 }
 
 /// Replaces configured values by those in use after bounds and provider defaults.
-fn apply_resolved_values(plan: &Plan, found: &mut Table) {
-    let state_dir = plan.state_dir.value.to_string_lossy().into_owned();
-    set_resolved(found, &["state_dir"], &state_dir.into(), plan.state_dir.source);
-    for (name, provider) in &plan.providers {
+fn apply_resolved_values(config: &Config, found: &mut Table) {
+    let state_dir = config.state_dir.value.to_string_lossy().into_owned();
+    set_resolved(found, &["state_dir"], &state_dir.into(), config.state_dir.source);
+    for (name, provider) in &config.providers {
         let Setting { value, source } = provider.max_concurrent_requests;
         let concurrency = ["providers", name, "max_concurrent_requests"];
         set_resolved(found, &concurrency, &value.get().into(), source);
@@ -249,7 +257,7 @@ fn duration_text(span: Duration) -> String {
 fn set_resolved(found: &mut Table, names: &[&str], value: &Json, source: Source) {
     let text = value.to_string();
     let key = key_path::join(names);
-    let new_entry = Effective {
+    let new_entry = EffectiveSetting {
         key,
         value: text.clone(),
         source,

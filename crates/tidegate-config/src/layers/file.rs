@@ -13,8 +13,8 @@ const NAME: &str = "tidegate.toml";
 /// The default configuration, with every key that has a fixed name.
 ///
 /// ```
-/// let plan = tidegate_config::Loader::default().text("default", tidegate_config::DEFAULT_FILE)?;
-/// assert_eq!(plan.modules.rate_limit.requests_per_minute.value.get(), 60);
+/// let config = tidegate_config::Loader::default().text("default", tidegate_config::DEFAULT_FILE)?;
+/// assert_eq!(config.modules.rate_limit.requests_per_minute.value.get(), 60);
 /// # Ok::<(), tidegate_config::ConfigError>(())
 /// ```
 pub const DEFAULT_FILE: &str = include_str!("../../default.toml");

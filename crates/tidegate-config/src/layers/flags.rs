@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::layers::tree::Leaf;
 use crate::sections::keys;
-use crate::values::setting::{Place, Source};
+use crate::values::setting::{Position, Source};
 use crate::values::value::Value;
 
 /// A setting that has a command-line flag or a well-known name.
@@ -112,9 +112,9 @@ impl Flags {
             let Some(known) = keys::find(&key.path().split('.').collect::<Vec<_>>()) else {
                 continue;
             };
-            let place = Place { source: Source::Flag, at: Some(at) };
+            let position = Position { source: Source::Flag, at: Some(at) };
             let names = key.path().split('.').map(ToOwned::to_owned).collect();
-            let value = Value { node: known.kind().read(text), place };
+            let value = Value { node: known.kind().read(text), position };
             leaves.push(Leaf { names, value });
         }
         leaves

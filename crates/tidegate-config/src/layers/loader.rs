@@ -2,6 +2,7 @@
 
 use std::path::{Path as FilePath, PathBuf};
 
+use crate::config::Config;
 use crate::error::ConfigError;
 use crate::layers::environment::Environment;
 use crate::layers::file::File;
@@ -9,20 +10,19 @@ use crate::layers::flags::Flags;
 use crate::layers::flags::Key;
 use crate::layers::overrides::Overrides;
 use crate::layers::{FileLookup, Layers};
-use crate::plan::Plan;
 use crate::values::setting::Source;
 
-/// Collects configuration layers and validates them into a [`Plan`].
+/// Collects configuration layers and validates them into a [`Config`].
 ///
 /// ```
 /// use tidegate_config::{Key, Loader, Source};
-/// let plan = Loader::default().flag(Key::ListenHttp, "127.0.0.1:0").text("in-line", "")?;
-/// assert_eq!(plan.listen.http.source, Source::Flag);
-/// assert_eq!(plan.listen.grpc.source, Source::Default);
+/// let config = Loader::default().flag(Key::ListenHttp, "127.0.0.1:0").text("in-line", "")?;
+/// assert_eq!(config.listen.http.source, Source::Flag);
+/// assert_eq!(config.listen.grpc.source, Source::Default);
 /// # Ok::<(), tidegate_config::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-#[must_use = "a plan is made by `load`"]
+#[must_use = "a configuration is made by `load`"]
 pub struct Loader {
     file: Option<PathBuf>,
     working_dir: PathBuf,
@@ -60,7 +60,7 @@ impl Loader {
     ///
     /// # Errors
     /// [`ConfigError::Read`] if the file cannot be read. Its content is validated by
-    /// [`Layers::plan`].
+    /// [`Layers::validate`].
     pub fn layers(self) -> Result<Layers, ConfigError> {
         let lookup = match &self.file {
             Some(path) => FileLookup::Named(path.clone()),
@@ -81,16 +81,16 @@ impl Loader {
     ///
     /// # Errors
     /// If the file cannot be read, or any layer is invalid.
-    pub fn load(self) -> Result<Plan, ConfigError> {
-        self.layers()?.plan()
+    pub fn load(self) -> Result<Config, ConfigError> {
+        self.layers()?.validate()
     }
 
     /// Validates all layers with `text` in place of a file; errors refer to it as `name`.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] with all violations of all layers.
-    pub fn text(self, name: impl AsRef<FilePath>, text: &str) -> Result<Plan, ConfigError> {
-        self.text_layers(name, text).plan()
+    pub fn text(self, name: impl AsRef<FilePath>, text: &str) -> Result<Config, ConfigError> {
+        self.text_layers(name, text).validate()
     }
 
     fn into_layers(self, lookup: FileLookup, file: Option<File>) -> Layers {

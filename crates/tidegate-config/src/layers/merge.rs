@@ -44,19 +44,19 @@ fn overlay<'a>(
     names: &mut Vec<String>,
     shadows: &mut Vec<Shadow<'a>>,
 ) {
-    let place = over.place;
+    let position = over.position;
     let (Node::Table(below), Node::Table(above)) = (&mut under.node, &over.node) else {
         let value = mem::replace(under, over);
         shadows.push(Shadow { names: names.clone(), value, by: names.clone() });
         return;
     };
-    remove_replaced_defaults(below, names, place.source);
+    remove_replaced_defaults(below, names, position.source);
     let removed = remove_conflicting(below, above, names);
     // If a layer changes the kind of a policy, a missing key is reported at that layer.
     let removed_any = !removed.is_empty();
     shadows.extend(removed);
-    if removed_any || under.place.source == Source::Default || names.as_slice() == ["limits"] {
-        under.place = place;
+    if removed_any || under.position.source == Source::Default || names.as_slice() == ["limits"] {
+        under.position = position;
     }
     let index: HashMap<String, usize> =
         below.iter().enumerate().map(|(at, entry)| (entry.key.to_string(), at)).collect();
@@ -64,7 +64,7 @@ fn overlay<'a>(
     for entry in above {
         match index.get(&*entry.key).and_then(|at| below.get_mut(*at)) {
             Some(lower) => {
-                lower.place = entry.place;
+                lower.position = entry.position;
                 names.push(entry.key.into_owned());
                 overlay(&mut lower.value, entry.value, names, shadows);
                 names.pop();
@@ -80,7 +80,7 @@ fn remove_replaced_defaults(below: &mut Vec<Entry<'_>>, names: &[String], source
     if source != Source::File {
         return;
     }
-    let is_default = |entry: &Entry<'_>| entry.value.place.source == Source::Default;
+    let is_default = |entry: &Entry<'_>| entry.value.position.source == Source::Default;
     match names {
         [section] if section == "limits" => below.retain(|entry| !is_default(entry)),
         [section, module] if section == "modules" && module == "rate_limit" => {

@@ -2,29 +2,29 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::fault::{Fault, Rule};
-use crate::layers::effective::Changed;
+use crate::layers::effective::SettingChange;
 use crate::layers::tree::{Leaf, leaves};
 use crate::sections::keys;
 use crate::sections::redact::{redacted, truncate};
 use crate::values::key_path;
-use crate::values::setting::{Place, Source};
+use crate::values::setting::{Position, Source};
 use crate::values::value::{Node, Value};
+use crate::violation::{Rule, Violation};
 
 // The database schema enforces the same lengths. Changing one of these numbers needs a new schema
 // version.
 
 /// Maximum number of settings in a database.
-pub const MOST_SETTINGS: usize = 4_096;
+pub const MAX_SETTINGS: usize = 4_096;
 
 /// Maximum number of settings in one change: all of them, so that all can be unset together.
-pub const MOST_CHANGES: usize = MOST_SETTINGS;
+pub const MAX_CHANGES: usize = MAX_SETTINGS;
 
 /// Maximum number of characters of a key path.
-pub const LONGEST_KEY: usize = 256;
+pub const MAX_KEY_CHARS: usize = 256;
 
 /// Maximum number of characters of a value, as JSON.
-pub const LONGEST_VALUE: usize = 16_384;
+pub const MAX_VALUE_CHARS: usize = 16_384;
 
 /// Operational settings by key path, each value as JSON text. A null counts as unset.
 ///
@@ -73,14 +73,14 @@ impl Overrides {
     /// Unlike [`diff`](crate::diff), which compares effective settings, this includes stored values
     /// that never became effective.
     #[must_use]
-    pub fn diff(&self, after: &Self, source: Source) -> Vec<Changed> {
+    pub fn diff(&self, after: &Self, source: Source) -> Vec<SettingChange> {
         let keys: BTreeSet<_> = self.0.keys().chain(after.0.keys()).collect();
         let differs = keys.into_iter().filter(|key| self.get(key) != after.get(key));
-        let changed = |key: &String| Changed {
+        let changed = |key: &String| SettingChange {
             key: key.clone(),
-            old: self.get(key).map(|text| shown_value(key, text)),
-            new: after.get(key).map(|text| shown_value(key, text)),
-            asked: None,
+            old: self.get(key).map(|text| redacted_value(key, text)),
+            new: after.get(key).map(|text| redacted_value(key, text)),
+            configured: None,
             source: after.get(key).map(|_| source),
         };
         differs.map(changed).collect()
@@ -91,21 +91,25 @@ impl Overrides {
     }
 
     /// Returns the settings as values of the layer `source`. Settings that a database must not
-    /// contain are added to `faults`.
-    pub(crate) fn leaves<'o>(&'o self, source: Source, faults: &mut Vec<Fault>) -> Vec<Leaf<'o>> {
+    /// contain are added to `violations`.
+    pub(crate) fn leaves<'o>(
+        &'o self,
+        source: Source,
+        violations: &mut Vec<Violation>,
+    ) -> Vec<Leaf<'o>> {
         let mut found = Vec::new();
         for (at, (key, text)) in self.iter().enumerate() {
-            let place = Place { source, at: Some(at) };
+            let position = Position { source, at: Some(at) };
             let Some(names) = key_path::parse(key) else {
-                faults.push(Fault::of_names(&[key], Rule::NotAPath, place));
+                violations.push(Violation::of_names(&[key], Rule::NotAPath, position));
                 continue;
             };
             match serde_json::from_str::<Value<'o>>(text) {
                 Err(error) => {
                     let rule = Rule::Json(error.to_string());
-                    faults.push(Fault::of_names(&names, rule, place));
+                    violations.push(Violation::of_names(&names, rule, position));
                 }
-                Ok(value) => collect_leaves(&names, &value, place, &mut found, faults),
+                Ok(value) => collect_leaves(&names, &value, position, &mut found, violations),
             }
         }
         found
@@ -115,12 +119,12 @@ impl Overrides {
 /// Renders a stored JSON value for a log: without secrets, long texts truncated.
 ///
 /// ```
-/// use tidegate_config::shown_value;
-/// assert_eq!(shown_value("limits.client.capacity", "5"), "5");
-/// assert_eq!(shown_value("providers.openai.tier", "\"sk-proj-hunter2hunter2hunter2\""), "\"...\"");
+/// use tidegate_config::redacted_value;
+/// assert_eq!(redacted_value("limits.client.capacity", "5"), "5");
+/// assert_eq!(redacted_value("providers.openai.tier", "\"sk-proj-hunter2hunter2hunter2\""), "\"...\"");
 /// ```
 #[must_use]
-pub fn shown_value(key: &str, text: &str) -> String {
+pub fn redacted_value(key: &str, text: &str) -> String {
     let names = key_path::parse(key).unwrap_or_default();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     match serde_json::from_str::<Value<'_>>(text) {
@@ -134,33 +138,35 @@ pub fn shown_value(key: &str, text: &str) -> String {
 fn collect_leaves<'a>(
     names: &[String],
     value: &Value<'a>,
-    place: Place,
+    position: Position,
     found: &mut Vec<Leaf<'a>>,
-    faults: &mut Vec<Fault>,
+    violations: &mut Vec<Violation>,
 ) {
     for (more, value) in leaves(value) {
         let names: Vec<&str> = names.iter().map(String::as_str).chain(more).collect();
-        if let Some(why) = why_fixed(&names) {
-            faults.push(Fault::of_names(&names, Rule::NotOperational(why), place));
+        if let Some(why) = not_in_database_reason(&names) {
+            violations.push(Violation::of_names(&names, Rule::NotInDatabase(why), position));
         } else if !matches!(value.node, Node::Null) {
             let names = names.into_iter().map(ToOwned::to_owned).collect();
-            found.push(Leaf { names, value: with_place(value, place) });
+            found.push(Leaf { names, value: with_position(value, position) });
         }
     }
 }
 
 /// Returns why a setting must not come from a database; `None` if it may, or if the key is unknown.
-pub(crate) fn why_fixed(names: &[&str]) -> Option<&'static str> {
-    keys::find(names)?.why_fixed()
+pub(crate) fn not_in_database_reason(names: &[&str]) -> Option<&'static str> {
+    keys::find(names)?.not_in_database_reason()
 }
 
-/// Returns the value with `place` set on it and on its list items.
-fn with_place<'a>(value: &Value<'a>, place: Place) -> Value<'a> {
+/// Returns the value with `position` set on it and on its list items.
+fn with_position<'a>(value: &Value<'a>, position: Position) -> Value<'a> {
     let node = match &value.node {
-        Node::List(items) => Node::List(items.iter().map(|item| with_place(item, place)).collect()),
+        Node::List(items) => {
+            Node::List(items.iter().map(|item| with_position(item, position)).collect())
+        }
         other => other.clone(),
     };
-    Value { node, place }
+    Value { node, position }
 }
 
 impl FromIterator<(String, String)> for Overrides {

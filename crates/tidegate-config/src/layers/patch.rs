@@ -1,21 +1,23 @@
 //! Changes of settings at run time.
 //!
 //! A patch only contains the keys to set and unset. Whether the resulting configuration is valid is
-//! checked by [`Layers::plan`](crate::Layers::plan) on the patched layers.
+//! checked by [`Layers::validate`](crate::Layers::validate) on the patched layers.
 
 use std::collections::BTreeMap;
 
 use crate::error::ConfigError;
-use crate::fault::{Fault, Rule};
 use crate::layers::conflicts::conflict;
-use crate::layers::overrides::{LONGEST_KEY, LONGEST_VALUE, MOST_CHANGES, Overrides, why_fixed};
+use crate::layers::overrides::{
+    MAX_CHANGES, MAX_KEY_CHARS, MAX_VALUE_CHARS, Overrides, not_in_database_reason,
+};
 use crate::layers::tree::leaves;
 use crate::sections::keys;
 use crate::values::fields::{Fields, Path};
 use crate::values::key_path;
-use crate::values::setting::Place;
+use crate::values::setting::Position;
 use crate::values::value::{Node, Value};
 use crate::values::value_kind::ValueKind;
+use crate::violation::{Rule, Violation};
 
 /// Maximum concurrency that can be stored in a database.
 const MAX_STORED_CONCURRENCY: u64 = 100;
@@ -43,19 +45,19 @@ impl Patch {
     ///
     /// # Errors
     /// If the body is not a JSON object, contains a duplicate key, or has more than
-    /// [`MOST_CHANGES`] keys.
+    /// [`MAX_CHANGES`] keys.
     pub fn from_json(body: &[u8]) -> Result<Self, ConfigError> {
         let value = serde_json::from_slice::<Value<'_>>(body).map_err(|error| {
-            ConfigError::of_change(vec![fault(&[], Rule::Json(error.to_string()))])
+            ConfigError::of_change(vec![violation(&[], Rule::Json(error.to_string()))])
         })?;
-        let mut faults = Vec::new();
-        check_tables(&value, Path::Root, &mut faults);
+        let mut violations = Vec::new();
+        check_tables(&value, Path::Root, &mut violations);
         let below = leaves(&value);
-        if below.len() > MOST_CHANGES {
-            faults.push(fault(&[], Rule::TooManyKeys(MOST_CHANGES)));
+        if below.len() > MAX_CHANGES {
+            violations.push(violation(&[], Rule::TooManyKeys(MAX_CHANGES)));
         }
-        if !faults.is_empty() {
-            return Err(ConfigError::of_change(faults));
+        if !violations.is_empty() {
+            return Err(ConfigError::of_change(violations));
         }
         let change = |(names, value): (Vec<&str>, &Value<'_>)| {
             let set = !matches!(value.node, Node::Null);
@@ -134,51 +136,51 @@ impl Patch {
     /// # Errors
     /// [`ConfigError::Invalid`] with all violations, by key.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let mut faults = Vec::new();
-        if self.changes.len() > MOST_CHANGES {
-            faults.push(fault(&[], Rule::TooManyKeys(MOST_CHANGES)));
+        let mut violations = Vec::new();
+        if self.changes.len() > MAX_CHANGES {
+            violations.push(violation(&[], Rule::TooManyKeys(MAX_CHANGES)));
         }
-        for (key, value) in self.changes().take(MOST_CHANGES) {
-            faults.extend(check(key, value));
+        for (key, value) in self.changes().take(MAX_CHANGES) {
+            violations.extend(check(key, value));
         }
-        if faults.is_empty() { Ok(()) } else { Err(ConfigError::of_change(faults)) }
+        if violations.is_empty() { Ok(()) } else { Err(ConfigError::of_change(violations)) }
     }
 }
 
-fn fault(names: &[&str], rule: Rule) -> Fault {
-    Fault::of_names(names, rule, Place::default())
+fn violation(names: &[&str], rule: Rule) -> Violation {
+    Violation::of_names(names, rule, Position::default())
 }
 
 /// Reports duplicate keys, and a body that is not a table.
-fn check_tables(value: &Value<'_>, path: Path<'_>, faults: &mut Vec<Fault>) {
-    let Some(fields) = Fields::any(value, path, faults) else { return };
+fn check_tables(value: &Value<'_>, path: Path<'_>, violations: &mut Vec<Violation>) {
+    let Some(fields) = Fields::open_any(value, path, violations) else { return };
     for entry in fields.entries() {
         if matches!(entry.value.node, Node::Table(_)) {
-            check_tables(&entry.value, Path::Key(&path, &entry.key), faults);
+            check_tables(&entry.value, Path::Key(&path, &entry.key), violations);
         }
     }
 }
 
 /// Checks one key of a change.
-fn check(key: &str, value: Option<&str>) -> Option<Fault> {
-    if exceeds(key, LONGEST_KEY) {
-        return Some(fault(&[key], Rule::TooLong(LONGEST_KEY)));
+fn check(key: &str, value: Option<&str>) -> Option<Violation> {
+    if exceeds(key, MAX_KEY_CHARS) {
+        return Some(violation(&[key], Rule::TooLong(MAX_KEY_CHARS)));
     }
     let Some(names) = key_path::parse(key) else {
-        return Some(fault(&[key], Rule::NotAPath));
+        return Some(violation(&[key], Rule::NotAPath));
     };
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    if let Some(why) = why_fixed(&names) {
-        return Some(fault(&names, Rule::NotOperational(why)));
+    if let Some(why) = not_in_database_reason(&names) {
+        return Some(violation(&names, Rule::NotInDatabase(why)));
     }
     // Unknown keys can be unset, so that a database can be cleaned up.
     let value = value?;
-    if exceeds(value, LONGEST_VALUE) {
-        return Some(fault(&names, Rule::TooLong(LONGEST_VALUE)));
+    if exceeds(value, MAX_VALUE_CHARS) {
+        return Some(violation(&names, Rule::TooLong(MAX_VALUE_CHARS)));
     }
     match serde_json::from_str::<Value<'_>>(value) {
-        Ok(parsed) => Some(Fault::at_names(&names, &parsed, violated_rule(&names, &parsed)?)),
-        Err(error) => Some(fault(&names, Rule::Json(error.to_string()))),
+        Ok(parsed) => Some(Violation::at_names(&names, &parsed, violated_rule(&names, &parsed)?)),
+        Err(error) => Some(violation(&names, Rule::Json(error.to_string()))),
     }
 }
 

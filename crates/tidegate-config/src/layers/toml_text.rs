@@ -8,41 +8,45 @@ use std::borrow::Cow;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
-use crate::fault::{Fault, Rule};
-use crate::values::setting::{Place, Source};
+use crate::values::setting::{Position, Source};
 use crate::values::value::{Entry, Node, Number, Value};
+use crate::violation::{Rule, Violation};
 
 /// Parses TOML text as far as possible and returns its top-level table. Syntax errors are added to
-/// `faults`.
-pub(crate) fn parse<'i>(text: &'i str, source: Source, faults: &mut Vec<Fault>) -> Value<'i> {
+/// `violations`.
+pub(crate) fn parse<'i>(
+    text: &'i str,
+    source: Source,
+    violations: &mut Vec<Violation>,
+) -> Value<'i> {
     let (table, errors) = DeTable::parse_recoverable(text);
-    let place = |at| Place { source, at };
-    faults.extend(errors.into_iter().map(|error| Fault {
+    let position = |at| Position { source, at };
+    violations.extend(errors.into_iter().map(|error| Violation {
         key: String::new(),
         value: None,
-        place: place(error.span().map(|span| span.start)),
+        position: position(error.span().map(|span| span.start)),
         rule: Rule::Syntax(error.message().to_owned()),
     }));
     let at = table.span().start;
-    Value { node: Node::Table(entries(table.into_inner(), source)), place: place(Some(at)) }
+    Value { node: Node::Table(entries(table.into_inner(), source)), position: position(Some(at)) }
 }
 
 fn entries(table: DeTable<'_>, source: Source) -> Vec<Entry<'_>> {
     let mut entries: Vec<_> = table
         .into_iter()
         .map(|(key, item)| Entry {
-            place: Place { source, at: Some(key.span().start) },
+            position: Position { source, at: Some(key.span().start) },
             key: key.into_inner(),
             value: value(item, source),
         })
         .collect();
     // The parser sorts by name, but errors are reported in text order.
-    entries.sort_by_key(|entry| entry.place);
+    entries.sort_by_key(|entry| entry.position);
     entries
 }
 
 fn value(item: Spanned<DeValue<'_>>, source: Source) -> Value<'_> {
-    let place = Place { source, at: Some(item.span().start) };
+    let position = Position { source, at: Some(item.span().start) };
     let node = match item.into_inner() {
         DeValue::String(text) => Node::Text(text),
         DeValue::Integer(integer) => Node::Number(whole(&integer)),
@@ -56,7 +60,7 @@ fn value(item: Spanned<DeValue<'_>>, source: Source) -> Value<'_> {
         }
         DeValue::Table(table) => Node::Table(entries(table, source)),
     };
-    Value { node, place }
+    Value { node, position }
 }
 
 fn whole(integer: &DeInteger<'_>) -> Number {

@@ -23,22 +23,22 @@ pub(crate) fn build_tree(mut leaves: Vec<Leaf<'_>>) -> Value<'_> {
 }
 
 fn insert<'a>(table: &mut Value<'a>, names: &[String], value: Value<'a>) {
-    let place = value.place;
+    let position = value.position;
     let (Node::Table(entries), [name, below @ ..]) = (&mut table.node, names) else { return };
     if entries.is_empty() {
-        table.place = place;
+        table.position = position;
     }
     let key = || Cow::Owned(name.clone());
     if below.is_empty() {
-        entries.push(Entry { key: key(), place, value });
+        entries.push(Entry { key: key(), position, value });
         return;
     }
     let is_open = |last: &Entry<'_>| last.key == *name && matches!(last.value.node, Node::Table(_));
     if !entries.last().is_some_and(is_open) {
         entries.push(Entry {
             key: key(),
-            place,
-            value: Value { node: Node::Table(Vec::new()), place },
+            position,
+            value: Value { node: Node::Table(Vec::new()), position },
         });
     }
     if let Some(last) = entries.last_mut() {

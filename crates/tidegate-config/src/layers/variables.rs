@@ -9,14 +9,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::fault::{Fault, Rule, nearest};
 use crate::layers::environment::Environment;
 use crate::layers::tree::{Leaf, names_in};
 use crate::sections::keys::{KnownKey, known_keys};
 use crate::sections::proxy;
 use crate::values::key_path;
-use crate::values::setting::{Place, Source};
+use crate::values::setting::{Position, Source};
 use crate::values::value::Value;
+use crate::violation::{Rule, Violation, nearest};
 use crate::warning::Warning;
 
 const PREFIX: &str = "TIDEGATE_";
@@ -27,7 +27,7 @@ const PROVIDER_VARIABLES: [(&str, &str); 2] =
 
 /// Returns the unprefixed variables of a key, such as `*_MAX_RETRIES` for
 /// `providers.*.max_retries`; `*` stands for the provider name.
-pub(crate) fn plain_variables(path: &str) -> Vec<String> {
+pub(crate) fn unprefixed_variables(path: &str) -> Vec<String> {
     let is_proxy_key = |(key, _): &&(&str, _)| path.strip_prefix("proxy.") == Some(*key);
     if let Some((_, variables)) = proxy::VARIABLES.iter().find(is_proxy_key) {
         return variables.iter().map(|&variable| variable.to_owned()).collect();
@@ -43,7 +43,7 @@ pub struct UnknownVariable {
     /// Name of the variable.
     pub name: String,
     /// The most similar known variable.
-    pub nearest: String,
+    pub suggestion: String,
 }
 
 impl fmt::Display for UnknownVariable {
@@ -51,7 +51,7 @@ impl fmt::Display for UnknownVariable {
         write!(
             f,
             "{} is set but is not a known variable; did you mean {}?",
-            self.name, self.nearest
+            self.name, self.suggestion
         )
     }
 }
@@ -87,7 +87,7 @@ fn variable_form(name: &str) -> String {
 #[derive(Debug, Default)]
 pub(crate) struct VariableLayer<'e> {
     pub(crate) leaves: Vec<Leaf<'e>>,
-    pub(crate) faults: Vec<Fault>,
+    pub(crate) violations: Vec<Violation>,
     pub(crate) warnings: Vec<Warning>,
     pub(crate) unknown: Vec<UnknownVariable>,
 }
@@ -141,19 +141,19 @@ impl<'e> VariableLayer<'e> {
             all.find(|(_, (name, text))| name == variable && !text.trim().is_empty())
         });
         let Some((at, (_, text))) = found else { return };
-        let place = Place { source: Source::Environment, at: Some(at) };
-        self.leaves.push(Leaf { names, value: Value { place, ..Value::text(text.as_str()) } });
+        let position = Position { source: Source::Environment, at: Some(at) };
+        self.leaves.push(Leaf { names, value: Value { position, ..Value::text(text.as_str()) } });
     }
 
     /// Reads a variable with the `TIDEGATE_` prefix.
     fn read_prefixed(&mut self, name: &str, text: &'e str, at: usize, names: &KnownNames) {
-        let place = Place { source: Source::Environment, at: Some(at) };
+        let position = Position { source: Source::Environment, at: Some(at) };
         match resolve_variable(name, names) {
             VariableTarget::Setting(path, key) => {
-                let value = Value { node: key.kind().read(text), place };
+                let value = Value { node: key.kind().read(text), position };
                 self.leaves.push(Leaf { names: path, value });
             }
-            VariableTarget::Ambiguous(paths) => self.ambiguous(&paths, place),
+            VariableTarget::Ambiguous(paths) => self.ambiguous(&paths, position),
             VariableTarget::Unknown => self.unknown.extend(suggest(name, names)),
         }
     }
@@ -168,30 +168,30 @@ impl<'e> VariableLayer<'e> {
     ) {
         let found = environment.iter().enumerate().find(|(_, (name, _))| name == variable);
         let Some((at, (_, text))) = found else { return };
-        let place = Place { source: Source::Environment, at: Some(at) };
+        let position = Position { source: Source::Environment, at: Some(at) };
         let path = |name: &String| vec!["providers".to_owned(), name.clone(), key.to_owned()];
         let mut paths = providers.iter().map(path);
         match (paths.next(), paths.next()) {
             (Some(names), None) => {
                 if let Some(leaf) = self.leaves.iter().find(|leaf| leaf.names == names) {
-                    let used = leaf.value.place.at.and_then(|at| environment.get_at(at));
+                    let used = leaf.value.position.at.and_then(|at| environment.get_at(at));
                     let used = used.map_or("", |(name, _)| name);
-                    self.warnings.push(Warning::TwoVariables {
+                    self.warnings.push(Warning::ConflictingVariables {
                         used: used.to_owned(),
                         unused: variable.to_owned(),
                     });
                 } else {
-                    let value = Value { place, ..Value::text(text.as_str()) };
+                    let value = Value { position, ..Value::text(text.as_str()) };
                     self.leaves.push(Leaf { names, value });
                 }
             }
-            _ => self.ambiguous(&providers.iter().map(path).collect::<Vec<_>>(), place),
+            _ => self.ambiguous(&providers.iter().map(path).collect::<Vec<_>>(), position),
         }
     }
 
-    fn ambiguous(&mut self, paths: &[Vec<String>], place: Place) {
+    fn ambiguous(&mut self, paths: &[Vec<String>], position: Position) {
         let rule = Rule::Ambiguous(paths.iter().map(|names| key_path::join(names)).collect());
-        self.faults.push(Fault { key: String::new(), value: None, rule, place });
+        self.violations.push(Violation { key: String::new(), value: None, rule, position });
     }
 }
 
@@ -283,5 +283,5 @@ fn suggest(name: &str, names: &KnownNames) -> Option<UnknownVariable> {
     let section = |variable: &str| variable.splitn(3, '_').take(2).collect::<Vec<_>>().join("_");
     let is_near = candidates.iter().any(|known| section(known) == section(name));
     let nearest = nearest(name, candidates.iter().map(String::as_str)).filter(|_| is_near)?;
-    Some(UnknownVariable { name: name.to_owned(), nearest: nearest.to_owned() })
+    Some(UnknownVariable { name: name.to_owned(), suggestion: nearest.to_owned() })
 }

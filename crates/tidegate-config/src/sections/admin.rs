@@ -5,12 +5,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::fault::Rule;
 use crate::sections::keys::KnownKey;
 use crate::values::fields::Fields;
 use crate::values::setting::Setting;
 use crate::values::value::Value;
 use crate::values::value_kind::ValueKind;
+use crate::violation::Rule;
 
 const WHY_FIXED: &str = "a token that can change settings must not be able to grant access";
 
@@ -41,7 +41,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
 /// Access to the admin API and the gRPC API.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct AdminPlan {
+pub struct AdminConfig {
     /// Tokens with read access. Default: none.
     pub read_tokens: Setting<Vec<TokenHash>>,
     /// Tokens with read and write access. Default: none.
@@ -50,7 +50,7 @@ pub struct AdminPlan {
     pub allow_unauthenticated: Setting<bool>,
 }
 
-impl Default for AdminPlan {
+impl Default for AdminConfig {
     fn default() -> Self {
         Self {
             read_tokens: Setting::default(Vec::new()),
@@ -60,7 +60,7 @@ impl Default for AdminPlan {
     }
 }
 
-impl AdminPlan {
+impl AdminConfig {
     pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
         let mut admin = Self::default();
         admin.read_tokens.replace(fields.setting("read_tokens", tokens));

@@ -8,13 +8,13 @@ use std::str::FromStr;
 use tidegate::Policy;
 use tidegate::admission::Rules;
 
-use crate::fault::Rule;
 use crate::sections::keys::KnownKey;
 use crate::sections::limits::Limits;
 use crate::values::fields::Fields;
 use crate::values::setting::Setting;
 use crate::values::value::Value;
 use crate::values::value_kind::{COUNT, ValueKind};
+use crate::violation::Rule;
 
 pub(crate) const KEYS: &[KnownKey] = &[
     KnownKey::new(
@@ -72,7 +72,7 @@ const MISSING_CLIENT: &[&str] = &["skip", "connection"];
 /// Settings of `[admission]`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct AdmissionPlan {
+pub struct AdmissionConfig {
     /// Whether admission rejects requests. Default: `true`.
     pub enabled: Setting<bool>,
     /// Number of pending requests above which every request is rejected. Default: 100.
@@ -86,7 +86,7 @@ pub struct AdmissionPlan {
     /// Clients that are never rejected. Default: none.
     pub allow_clients: Setting<Vec<AllowedClient>>,
     /// Whether a request without a client is charged to its connection. Default: `false` (`skip`).
-    pub limits_connections: Setting<bool>,
+    pub charges_connections: Setting<bool>,
 }
 
 /// An entry of the client allow-list. It includes the organization, because client ids are unique
@@ -120,7 +120,7 @@ impl FromStr for AllowedClient {
     }
 }
 
-impl Default for AdmissionPlan {
+impl Default for AdmissionConfig {
     fn default() -> Self {
         Self {
             enabled: Setting::default(true),
@@ -129,12 +129,12 @@ impl Default for AdmissionPlan {
             is_shadow: Setting::default(false),
             allow_organizations: Setting::default(Vec::new()),
             allow_clients: Setting::default(Vec::new()),
-            limits_connections: Setting::default(false),
+            charges_connections: Setting::default(false),
         }
     }
 }
 
-impl AdmissionPlan {
+impl AdmissionConfig {
     pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
         let mut admission = Self::default();
         admission.enabled.replace(fields.setting("enabled", Value::to_switch));
@@ -146,7 +146,7 @@ impl AdmissionPlan {
             .allow_organizations
             .replace(fields.setting("allow_organizations", Value::to_strings));
         admission.allow_clients.replace(fields.setting("allow_clients", clients));
-        admission.limits_connections.replace(fields.setting("missing_client", missing_client));
+        admission.charges_connections.replace(fields.setting("missing_client", missing_client));
         admission
     }
 
@@ -158,7 +158,7 @@ impl AdmissionPlan {
         limits: &'l Limits,
     ) -> impl Iterator<Item = &'static str> + use<'l> {
         TIERS.into_iter().filter(|tier| {
-            let policy = limits.by_name.get(*tier).map(|plan| plan.limit.policy());
+            let policy = limits.by_name.get(*tier).map(|config| config.limit.policy());
             policy.is_some_and(|policy| !matches!(policy, Policy::Bucket(_)))
         })
     }
@@ -176,7 +176,7 @@ impl AdmissionPlan {
             .client(client)
             .organization(organization)
             .jitter_percent(self.jitter_percent.value)
-            .limit_connections(self.limits_connections.value)
+            .limit_connections(self.charges_connections.value)
             .shadow(self.is_shadow.value);
         let organizations = self.allow_organizations.value.iter();
         let rules = organizations.fold(rules, |rules, name| rules.allow_organization(name));
@@ -189,7 +189,7 @@ fn threshold(value: &Value<'_>) -> Result<NonZeroU32, Rule> {
     const MAX: u64 = u32::MAX as u64;
     let threshold = value.to_whole_between(1, MAX)?;
     let threshold = u32::try_from(threshold).ok().and_then(NonZeroU32::new);
-    threshold.ok_or(Rule::NotBetween { least: 1, most: MAX })
+    threshold.ok_or(Rule::NotBetween { min: 1, max: MAX })
 }
 
 /// Parses a percentage from 0 to 100.

@@ -16,19 +16,19 @@ pub(crate) const KEYS: &[KnownKey] = &[KnownKey::new(
 /// Settings of `[api]`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct ApiPlan {
+pub struct ApiConfig {
     /// Maximum random extension of retry hints, in percent, so that callers denied together do not
     /// retry together. Default: 0, hints are exact.
     pub jitter_percent: Setting<u8>,
 }
 
-impl Default for ApiPlan {
+impl Default for ApiConfig {
     fn default() -> Self {
         Self { jitter_percent: Setting::default(0) }
     }
 }
 
-impl ApiPlan {
+impl ApiConfig {
     pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
         let mut api = Self::default();
         api.jitter_percent.replace(fields.setting("jitter_percent", percent));

@@ -5,13 +5,13 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::fault::Rule;
 use crate::sections::keys::KnownKey;
 use crate::values::fields::Fields;
 use crate::values::postgres_url::PostgresUrl;
 use crate::values::setting::Setting;
 use crate::values::value::Value;
 use crate::values::value_kind::ValueKind;
+use crate::violation::Rule;
 
 pub(crate) const WHY_FIXED: &str = "it is needed before the database can be read";
 
@@ -37,7 +37,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
 /// Settings of `[database]`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct DatabasePlan {
+pub struct DatabaseConfig {
     /// URL of the database. Default: `sqlite:`.
     pub url: Setting<DatabaseUrl>,
     /// Whether to migrate PostgreSQL at start. Default: `false`. SQLite is always migrated.
@@ -68,7 +68,7 @@ impl fmt::Display for DatabaseUrl {
     }
 }
 
-impl Default for DatabasePlan {
+impl Default for DatabaseConfig {
     fn default() -> Self {
         Self {
             url: Setting::default(DatabaseUrl::Sqlite(None)),
@@ -77,7 +77,7 @@ impl Default for DatabasePlan {
     }
 }
 
-impl DatabasePlan {
+impl DatabaseConfig {
     pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
         let mut database = Self::default();
         database.url.replace(fields.setting("url", url));

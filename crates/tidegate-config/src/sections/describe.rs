@@ -6,11 +6,11 @@
 use serde::Serialize;
 use serde_json::Value as Json;
 
+use crate::config::NEEDS_RESTART;
 use crate::layers::flags::Key;
 use crate::layers::loader::Loader;
 use crate::layers::patch::max_in_database;
-use crate::layers::variables::plain_variables;
-use crate::plan::NEEDS_RESTART;
+use crate::layers::variables::unprefixed_variables;
 use crate::sections::keys::KnownKey;
 use crate::values::value::{Node, Number, Value};
 use crate::values::value_kind::{DURATION, ValueKind};
@@ -22,7 +22,8 @@ pub struct KeyDescription {
     /// Path in the file; `*` stands for a name chosen by the user.
     pub path: &'static str,
     /// Purpose of the key, in a sentence.
-    pub about: &'static str,
+    #[serde(rename = "about")]
+    pub description: &'static str,
     /// Accepted values and their bounds.
     pub values: String,
     /// Default value, if there is one.
@@ -32,15 +33,18 @@ pub struct KeyDescription {
     /// Name of the environment variable.
     pub variable: String,
     /// Additional variables without the `TIDEGATE_` prefix.
-    pub plain_variables: Vec<String>,
+    #[serde(rename = "plain_variables")]
+    pub unprefixed_variables: Vec<String>,
     /// The command-line flag.
     pub flag: Option<&'static str>,
     /// Why the key must not come from the database; `None` if it may.
-    pub why_fixed: Option<&'static str>,
+    #[serde(rename = "why_fixed")]
+    pub not_in_database_reason: Option<&'static str>,
     /// Whether a change takes effect only after a restart.
     pub needs_restart: bool,
     /// Why setting the key has no effect; `None` if it has one.
-    pub why_unused: Option<&'static str>,
+    #[serde(rename = "why_unused")]
+    pub unused_reason: Option<&'static str>,
 }
 
 impl KnownKey {
@@ -64,16 +68,16 @@ impl KnownKey {
         let flag = Key::ALL.into_iter().find(|key| key.path() == path).map(Key::flag);
         KeyDescription {
             path,
-            about: self.about(),
+            description: self.description(),
             values: self.values(),
             default: own_default.or_else(|| serde_json::from_str(self.default()?).ok()),
             default_by_name: defaults.iter().filter_map(named_default).collect(),
             variable: self.variable(),
-            plain_variables: plain_variables(path),
+            unprefixed_variables: unprefixed_variables(path),
             flag: flag.filter(|flag| flag.starts_with("--")),
-            why_fixed: self.why_fixed(),
+            not_in_database_reason: self.not_in_database_reason(),
             needs_restart: NEEDS_RESTART.iter().any(|(key, _)| *key == path),
-            why_unused: self.why_unused(),
+            unused_reason: self.unused_reason(),
         }
     }
 
@@ -197,13 +201,16 @@ mod tests {
     fn restart_keys_are_never_stored_in_the_database() {
         for (path, _) in NEEDS_RESTART {
             let described = described(path);
-            assert!(described.needs_restart && described.why_fixed.is_some(), "{path}");
+            assert!(
+                described.needs_restart && described.not_in_database_reason.is_some(),
+                "{path}"
+            );
         }
     }
 
     #[test]
     fn unprefixed_variables_are_described() {
-        let plain = |path| described(path).plain_variables;
+        let plain = |path| described(path).unprefixed_variables;
         assert_eq!(plain("providers.*.max_retries"), ["*_MAX_RETRIES"]);
         assert!(plain("providers.*.max_wait").is_empty());
         assert!(plain("providers.*.endpoints.*.max_concurrent_requests").is_empty());

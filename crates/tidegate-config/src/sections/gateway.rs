@@ -26,14 +26,14 @@ pub(crate) const KEYS: &[KnownKey] = &[
 /// Settings of `[gateway]`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct GatewayPlan {
+pub struct GatewayConfig {
     /// Whether each finished call is logged. Default: `false`.
     pub access_log: Setting<bool>,
     /// Memory limit for accounts, queues and learned limits, over all providers. Default: `64MiB`.
     pub max_memory: Setting<ByteSize>,
 }
 
-impl Default for GatewayPlan {
+impl Default for GatewayConfig {
     fn default() -> Self {
         Self {
             access_log: Setting::default(false),
@@ -42,7 +42,7 @@ impl Default for GatewayPlan {
     }
 }
 
-impl GatewayPlan {
+impl GatewayConfig {
     pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
         let mut gateway = Self::default();
         gateway.access_log.replace(fields.setting("access_log", Value::to_switch));

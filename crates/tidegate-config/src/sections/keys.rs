@@ -6,10 +6,10 @@
 use super::{
     admin, admission, api, database, gateway, limits, listen, modules, providers, proxy, store,
 };
-use crate::fault::Rule;
-use crate::plan;
+use crate::config;
 use crate::values::value::Value;
 use crate::values::value_kind::ValueKind;
+use crate::violation::Rule;
 
 /// Checks a value by itself, independent of other settings.
 type Check = fn(&Value<'_>) -> Result<(), Rule>;
@@ -19,7 +19,7 @@ type Check = fn(&Value<'_>) -> Result<(), Rule>;
 pub struct KnownKey {
     pattern: &'static str,
     kind: ValueKind,
-    about: &'static str,
+    description: &'static str,
     default: Option<&'static str>,
     fixed: Option<&'static str>,
     unused: Option<&'static str>,
@@ -28,7 +28,7 @@ pub struct KnownKey {
 
 /// The keys of all sections, in the order of the file.
 const SECTIONS: &[&[KnownKey]] = &[
-    plan::KEYS,
+    config::KEYS,
     listen::KEYS,
     store::KEYS,
     database::KEYS,
@@ -61,9 +61,9 @@ impl KnownKey {
         pattern: &'static str,
         kind: ValueKind,
         check: Check,
-        about: &'static str,
+        description: &'static str,
     ) -> Self {
-        Self { pattern, kind, about, default: None, fixed: None, unused: None, check }
+        Self { pattern, kind, description, default: None, fixed: None, unused: None, check }
     }
 
     /// Marks a key that must not come from the database, with the reason.
@@ -94,8 +94,8 @@ impl KnownKey {
 
     /// Returns the purpose of the key, in a sentence.
     #[must_use]
-    pub const fn about(&self) -> &'static str {
-        self.about
+    pub const fn description(&self) -> &'static str {
+        self.description
     }
 
     /// Returns whether the key may come from the database and thus change at run time.
@@ -115,11 +115,11 @@ impl KnownKey {
 
     /// Returns why setting the key has no effect in this version; `None` if it has one.
     #[must_use]
-    pub const fn why_unused(&self) -> Option<&'static str> {
+    pub const fn unused_reason(&self) -> Option<&'static str> {
         self.unused
     }
 
-    pub(crate) const fn why_fixed(&self) -> Option<&'static str> {
+    pub(crate) const fn not_in_database_reason(&self) -> Option<&'static str> {
         self.fixed
     }
 
@@ -201,7 +201,7 @@ mod tests {
         for (index, key) in known_keys().enumerate() {
             let first = known_keys().position(|other| other.pattern == key.pattern);
             assert_eq!(first, Some(index), "{}", key.pattern);
-            assert!(key.about.ends_with('.'), "{}", key.pattern);
+            assert!(key.description.ends_with('.'), "{}", key.pattern);
         }
     }
 }

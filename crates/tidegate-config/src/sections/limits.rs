@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use tidegate::Policy;
 use tidegate_core::Limit;
 
-use crate::fault::Rule;
 use crate::sections::keys::{self, KnownKey};
-use crate::sections::policy::{self, Calendar, PERIODS, PolicyPlan, read_policy_fields};
+use crate::sections::policy::{self, Calendar, PERIODS, PolicyConfig, read_policy_fields};
 use crate::sections::store::{FAILURE_RULES, on_failure};
 use crate::values::fields::{Fields, Path};
 use crate::values::setting::Source;
 use crate::values::value::Value;
 use crate::values::value_kind::{DURATION, ValueKind};
+use crate::violation::Rule;
 
 const WHOLE: ValueKind = ValueKind::Whole(1, u64::MAX);
 
@@ -105,7 +105,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
 #[non_exhaustive]
 pub struct Limits {
     /// Limits by name.
-    pub by_name: BTreeMap<String, LimitPlan>,
+    pub by_name: BTreeMap<String, LimitConfig>,
     /// The highest layer that configures a limit.
     pub source: Source,
 }
@@ -113,7 +113,7 @@ pub struct Limits {
 /// A configured limit.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct LimitPlan {
+pub struct LimitConfig {
     /// Name, policy and, if it has its own, failure rule.
     pub limit: Limit,
     /// The calendar of a calendar quota.
@@ -127,7 +127,7 @@ impl Default for Limits {
         let plans = defaults.into_iter().filter_map(|(name, capacity, rate)| {
             let policy = Policy::per_second(rate).capacity(capacity).build().ok()?;
             let limit = Limit::named(name, policy).ok()?;
-            Some((name.to_owned(), LimitPlan { limit, calendar: None }))
+            Some((name.to_owned(), LimitConfig { limit, calendar: None }))
         });
         Self { by_name: plans.collect(), source: Source::Default }
     }
@@ -136,11 +136,11 @@ impl Default for Limits {
 impl Limits {
     pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
         let path = fields.path();
-        let mut limits = Self { by_name: BTreeMap::new(), source: fields.head().source };
+        let mut limits = Self { by_name: BTreeMap::new(), source: fields.position().source };
         for entry in fields.entries() {
             let path = Path::Key(&path, &entry.key);
-            if let Some(plan) = limit(&entry.key, &entry.value, path, fields) {
-                limits.by_name.insert(entry.key.to_string(), plan);
+            if let Some(config) = limit(&entry.key, &entry.value, path, fields) {
+                limits.by_name.insert(entry.key.to_string(), config);
             }
         }
         limits
@@ -152,15 +152,15 @@ fn limit<'t>(
     value: &'t Value<'t>,
     path: Path<'t>,
     limits: &mut Fields<'_, '_>,
-) -> Option<LimitPlan> {
+) -> Option<LimitConfig> {
     let known = keys::below("limits.*");
-    let mut fields = Fields::open(value, path, &known, limits.faults())?;
+    let mut fields = Fields::open(value, path, &known, limits.violations())?;
     let on_failure = fields.read("on_failure", on_failure);
     let policy = read_policy_fields(&mut fields);
     // If the policy is invalid, check the name with a placeholder policy, to report both.
-    let PolicyPlan { policy, calendar } = match policy {
-        Some(plan) => plan,
-        None => PolicyPlan { policy: Policy::allowance(1).ok()?, calendar: None },
+    let PolicyConfig { policy, calendar } = match policy {
+        Some(config) => config,
+        None => PolicyConfig { policy: Policy::allowance(1).ok()?, calendar: None },
     };
     match Limit::named(name, policy) {
         Ok(limit) => {
@@ -168,10 +168,10 @@ fn limit<'t>(
                 Some(rule) => limit.on_failure(rule),
                 None => limit,
             };
-            Some(LimitPlan { limit, calendar })
+            Some(LimitConfig { limit, calendar })
         }
         Err(error) => {
-            limits.refuse(name, Rule::Limit(error));
+            limits.report(name, Rule::Limit(error));
             None
         }
     }

@@ -5,12 +5,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use tidegate_http::host::AllowedHost;
 use tidegate_http::identity::TrustedProxies;
 
-use crate::fault::Rule;
 use crate::sections::keys::KnownKey;
 use crate::values::fields::Fields;
 use crate::values::setting::Setting;
 use crate::values::value::Value;
 use crate::values::value_kind::ValueKind;
+use crate::violation::Rule;
 
 const WHY_FIXED: &str = "listeners cannot change while the program runs";
 
@@ -39,8 +39,9 @@ pub(crate) const KEYS: &[KnownKey] = &[
     .fixed(WHY_FIXED),
 ];
 
-const fn listener(path: &'static str, about: &'static str) -> KnownKey {
-    KnownKey::new(path, ValueKind::Text, |value| address(value).map(drop), about).fixed(WHY_FIXED)
+const fn listener(path: &'static str, description: &'static str) -> KnownKey {
+    KnownKey::new(path, ValueKind::Text, |value| address(value).map(drop), description)
+        .fixed(WHY_FIXED)
 }
 
 /// Settings of `[listen]`. All listeners default to loopback.

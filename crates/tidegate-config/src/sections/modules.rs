@@ -7,12 +7,12 @@ use std::num::NonZeroU32;
 
 use tidegate_llm::settings::RateLimitSettings;
 
-use crate::fault::Rule;
 use crate::sections::keys::{self, KnownKey};
 use crate::values::fields::{Fields, Path};
 use crate::values::setting::Setting;
 use crate::values::value::Value;
 use crate::values::value_kind::{COUNT, ValueKind};
+use crate::violation::Rule;
 
 const WHY_UNUSED: &str =
     "the gateway limits calls by provider: set requests_per_minute under [providers.NAME]";
@@ -46,7 +46,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
 #[non_exhaustive]
 pub struct Modules {
     /// The rate limit module, which waits for a permit before each call.
-    pub rate_limit: RateLimitPlan,
+    pub rate_limit: RateLimitConfig,
 }
 
 impl Modules {
@@ -55,10 +55,10 @@ impl Modules {
         let Some(section) = fields.get("rate_limit") else { return Self::default() };
         let path = Path::Key(&path, "rate_limit");
         let known = keys::below("modules.rate_limit");
-        let fields = Fields::open(section, path, &known, fields.faults());
+        let fields = Fields::open(section, path, &known, fields.violations());
         Self {
             rate_limit: fields
-                .map(|mut fields| RateLimitPlan::read(&mut fields))
+                .map(|mut fields| RateLimitConfig::read(&mut fields))
                 .unwrap_or_default(),
         }
     }
@@ -67,7 +67,7 @@ impl Modules {
 /// Settings of `[modules.rate_limit]`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct RateLimitPlan {
+pub struct RateLimitConfig {
     /// Whether the module is enabled. Default: `false`.
     pub enabled: Setting<bool>,
     /// Requests per minute. Default: 60.
@@ -78,7 +78,7 @@ pub struct RateLimitPlan {
     pub burst_capacity: Setting<Option<NonZeroU32>>,
 }
 
-impl Default for RateLimitPlan {
+impl Default for RateLimitConfig {
     fn default() -> Self {
         Self::with_burst(Some(DEFAULT_REQUESTS))
     }
@@ -87,7 +87,7 @@ impl Default for RateLimitPlan {
 /// Requests per minute, and burst, of the default file.
 const DEFAULT_REQUESTS: NonZeroU32 = NonZeroU32::MIN.saturating_add(59);
 
-impl RateLimitPlan {
+impl RateLimitConfig {
     const fn with_burst(burst: Option<NonZeroU32>) -> Self {
         Self {
             enabled: Setting::default(false),
@@ -98,12 +98,12 @@ impl RateLimitPlan {
 
     fn read(fields: &mut Fields<'_, '_>) -> Self {
         // The burst of the default file is missing only if a file has the section.
-        let mut plan = Self::with_burst(None);
-        plan.enabled.replace(fields.setting("enabled", Value::to_switch));
-        plan.requests_per_minute.replace(fields.setting("requests_per_minute", rate));
+        let mut config = Self::with_burst(None);
+        config.enabled.replace(fields.setting("enabled", Value::to_switch));
+        config.requests_per_minute.replace(fields.setting("requests_per_minute", rate));
         let burst = fields.setting("burst_capacity", capacity);
-        plan.burst_capacity.replace(burst.map(|burst| burst.map(Some)));
-        plan
+        config.burst_capacity.replace(burst.map(|burst| burst.map(Some)));
+        config
     }
 
     /// Returns the settings without their sources.

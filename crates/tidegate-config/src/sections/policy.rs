@@ -7,11 +7,11 @@ use std::time::Duration;
 use tidegate::{Policy, PolicyError, Rate, Schedule};
 use tidegate_core::{RateError, WallTime, Windows};
 
-use crate::fault::{Fault, Rule};
 use crate::values::duration::positive;
 use crate::values::fields::{Fields, Path};
 use crate::values::value::Value;
 use crate::values::zone::{UTC, canonical_zone};
+use crate::violation::{Rule, Violation};
 
 /// All keys of policies.
 pub(crate) const POLICY_KEYS: &[&str] = &[
@@ -77,7 +77,7 @@ impl Kind {
 
 /// A policy, and its calendar if it is a calendar quota.
 #[derive(Clone, Debug)]
-pub struct PolicyPlan {
+pub struct PolicyConfig {
     /// The policy.
     pub policy: Policy,
     /// The calendar of a calendar quota.
@@ -120,14 +120,14 @@ impl Calendar {
 pub fn read_policy(
     value: &Value<'_>,
     path: Path<'_>,
-    faults: &mut Vec<Fault>,
-) -> Option<PolicyPlan> {
-    read_policy_fields(&mut Fields::open(value, path, POLICY_KEYS, faults)?)
+    violations: &mut Vec<Violation>,
+) -> Option<PolicyConfig> {
+    read_policy_fields(&mut Fields::open(value, path, POLICY_KEYS, violations)?)
 }
 
 /// Reads a policy from a table that may have other keys.
-pub(crate) fn read_policy_fields(fields: &mut Fields<'_, '_>) -> Option<PolicyPlan> {
-    let plain = |policy| PolicyPlan { policy, calendar: None };
+pub(crate) fn read_policy_fields(fields: &mut Fields<'_, '_>) -> Option<PolicyConfig> {
+    let plain = |policy| PolicyConfig { policy, calendar: None };
     match kind(fields)? {
         Kind::Bucket => bucket(fields).map(plain),
         Kind::Calendar => calendar(fields),
@@ -141,17 +141,22 @@ pub(crate) fn read_policy_fields(fields: &mut Fields<'_, '_>) -> Option<PolicyPl
 fn kind(fields: &mut Fields<'_, '_>) -> Option<Kind> {
     let mut keys = fields.entries().iter().filter_map(|entry| Kind::of(&entry.key));
     let Some((first, other)) = keys.next() else {
-        let (path, place) = (fields.path().to_string(), fields.head());
+        let (path, position) = (fields.path().to_string(), fields.position());
         // If there are only unknown keys, they have been reported already.
         if fields.entries().is_empty() {
-            fields.faults().push(Fault { key: path, value: None, rule: Rule::Kindless, place });
+            fields.violations().push(Violation {
+                key: path,
+                value: None,
+                rule: Rule::NoPolicyKind,
+                position,
+            });
         }
         return None;
     };
     let mismatched: Vec<_> = keys.filter(|(kind, _)| *kind != first).collect();
     for &(kind, key) in &mismatched {
-        let rule = Rule::Mixed { kind: kind.name(), other, other_kind: first.name() };
-        fields.refuse(key, rule);
+        let rule = Rule::MixedPolicyKinds { kind: kind.name(), other, other_kind: first.name() };
+        fields.report(key, rule);
     }
     mismatched.is_empty().then_some(first)
 }
@@ -161,13 +166,13 @@ fn bucket(fields: &mut Fields<'_, '_>) -> Option<Policy> {
     let max_debt = fields.read("max_debt", |value| value.to_whole(0));
     let rate = match (fields.get("rate"), fields.get("tokens_per_second")) {
         (Some(_), Some(_)) => {
-            fields.refuse("tokens_per_second", Rule::TwoRates);
+            fields.report("tokens_per_second", Rule::TwoRates);
             None
         }
         (Some(_), None) => fields.read("rate", rate),
         (None, Some(_)) => fields.read("tokens_per_second", tokens_per_second),
         (None, None) => {
-            fields.refuse("rate", Rule::NoRate);
+            fields.report("rate", Rule::NoRate);
             None
         }
     };
@@ -184,7 +189,7 @@ fn bucket(fields: &mut Fields<'_, '_>) -> Option<Policy> {
         builder = builder.max_debt(max_debt);
     }
     let at = if capacity.is_some() { "capacity" } else { "rate" };
-    builder.build().map_err(|error| fields.refuse(at, error.into())).ok()
+    builder.build().map_err(|error| fields.report(at, error.into())).ok()
 }
 
 fn capacity(value: &Value<'_>) -> Result<u64, Rule> {
@@ -230,7 +235,7 @@ pub(crate) fn check(key: &str, value: &Value<'_>) -> Result<(), Rule> {
     }
 }
 
-fn calendar(fields: &mut Fields<'_, '_>) -> Option<PolicyPlan> {
+fn calendar(fields: &mut Fields<'_, '_>) -> Option<PolicyConfig> {
     let policy = counted(fields, "quota", Policy::quota);
     let every = fields.require("every", period);
     let zone = match fields.get("zone") {
@@ -238,7 +243,7 @@ fn calendar(fields: &mut Fields<'_, '_>) -> Option<PolicyPlan> {
         None => Some(UTC.to_owned()),
     };
     let calendar = Calendar::new(every?, &zone?).ok()?;
-    Some(PolicyPlan { policy: policy?, calendar: Some(calendar) })
+    Some(PolicyConfig { policy: policy?, calendar: Some(calendar) })
 }
 
 fn period<'v>(value: &'v Value<'v>) -> Result<&'v str, Rule> {
@@ -276,7 +281,7 @@ fn strict(fields: &mut Fields<'_, '_>) -> Option<Policy> {
     let ((tokens, window), burst) = (window?, burst?);
     let at = if fields.get("burst").is_some() { "burst" } else { "strict" };
     let policy = Policy::strict_window(tokens, window, burst);
-    policy.map_err(|error| fields.refuse(at, error.into())).ok()
+    policy.map_err(|error| fields.report(at, error.into())).ok()
 }
 
 fn concurrency(fields: &mut Fields<'_, '_>) -> Option<Policy> {
@@ -287,7 +292,7 @@ fn concurrency(fields: &mut Fields<'_, '_>) -> Option<Policy> {
     };
     let (slots, lease) = (slots?.capacity(), lease?);
     let policy = Policy::concurrency(slots, Some(lease));
-    policy.map_err(|error| fields.refuse("lease", error.into())).ok()
+    policy.map_err(|error| fields.report("lease", error.into())).ok()
 }
 
 /// Builds a concurrency policy with the default lease. Without a lease, slots of a crashed holder

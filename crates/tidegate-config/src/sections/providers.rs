@@ -30,23 +30,22 @@ use tidegate_llm::settings::{default_concurrency, default_retries};
 use tidegate_providers::classify::retryable_statuses;
 use tidegate_providers::{Credential, Dialect, Provider};
 
-pub use all_keys::AllKeysPlan;
-pub use auto_tune::AutoTunePlan;
+pub use all_keys::AllKeysConfig;
+pub use auto_tune::AutoTuneConfig;
 pub(crate) use auto_tune::KEYS as AUTO_TUNE_KEYS;
-pub use breaker::BreakerPlan;
+pub use breaker::BreakerConfig;
 use fallback::KnownProviders;
 pub use fallback_models::FallbackModels;
 pub(crate) use keys::KEYS;
-pub use limits::{EndpointPlan, ProviderLimits};
+pub use limits::{EndpointConfig, ProviderLimits};
 pub(crate) use models::KEYS as MODEL_KEYS;
-pub use models::ModelPlan;
+pub use models::ModelConfig;
 use models::Models;
-pub use ramp::RampPlan;
+pub use ramp::RampConfig;
 pub(crate) use read::name_of_variable;
 use read::{base_url, check_name, dialect};
 use retry_statuses::statuses;
 
-use crate::fault::Rule;
 use crate::layers::tree::leaves;
 use crate::sections::keys as table;
 use crate::sections::read_context::ReadContext;
@@ -54,6 +53,7 @@ use crate::values::duration::{duration, positive};
 use crate::values::fields::{Fields, Path};
 use crate::values::setting::{Setting, Source};
 use crate::values::value::Value;
+use crate::violation::Rule;
 use crate::warning::Warning;
 
 /// Providers that are available without a file.
@@ -62,7 +62,7 @@ pub(crate) const SHIPPED: [&str; 4] = ["openai", "anthropic", "gemini", "ollama"
 /// Settings of one provider.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct ProviderPlan {
+pub struct ProviderConfig {
     /// Base URL without a trailing slash. Default: that of the dialect.
     pub base_url: Setting<String>,
     /// Environment variable that contains the API key. Default: none, the caller's key is passed
@@ -77,12 +77,12 @@ pub struct ProviderPlan {
     /// Configured rate limits.
     pub limits: ProviderLimits,
     /// Limits over all keys that callers bring.
-    pub all_keys: AllKeysPlan,
+    pub all_keys: AllKeysConfig,
     /// Maximum number of concurrent calls, over all models, keys and endpoints. With auto-tuning,
     /// the initial number.
     pub max_concurrent_requests: Setting<NonZeroU32>,
     /// Auto-tuning of the number of concurrent calls.
-    pub auto_tune: AutoTunePlan,
+    pub auto_tune: AutoTuneConfig,
     /// Retries after the first attempt. Default: 8; 3 for Ollama.
     pub max_retries: Setting<u32>,
     /// First delay between attempts. Default: 1 s; 500 ms for Ollama.
@@ -90,9 +90,9 @@ pub struct ProviderPlan {
     /// HTTP statuses after which a call is retried. Default: those of the dialect.
     pub retry_statuses: Setting<Vec<u16>>,
     /// Circuit breaker.
-    pub breaker: BreakerPlan,
+    pub breaker: BreakerConfig,
     /// Slow start. Default: off.
-    pub ramp: RampPlan,
+    pub ramp: RampConfig,
     /// How long a call may wait for permits and between attempts before it is rejected. Default:
     /// 120 s.
     pub max_wait: Setting<Duration>,
@@ -111,9 +111,9 @@ pub struct ProviderPlan {
     /// Models that metrics report by name. Default: none.
     pub models: Setting<Vec<String>>,
     /// Limits of models, by name or pattern.
-    pub model_limits: BTreeMap<String, ModelPlan>,
+    pub model_limits: BTreeMap<String, ModelConfig>,
     /// Limits of endpoints, such as `embeddings`.
-    pub endpoints: BTreeMap<String, EndpointPlan>,
+    pub endpoints: BTreeMap<String, EndpointConfig>,
     name: Provider,
     credential: Option<Credential>,
     roots: Option<Vec<Vec<u8>>>,
@@ -121,7 +121,7 @@ pub struct ProviderPlan {
     source: Source,
 }
 
-impl ProviderPlan {
+impl ProviderConfig {
     /// Creates an unconfigured provider with the defaults of `dialect_provider`.
     fn with_defaults(name: &str, dialect_provider: &Provider) -> Self {
         let dialect = Dialect::of(dialect_provider);
@@ -134,14 +134,14 @@ impl ProviderPlan {
             dialect: Setting::default(dialect),
             tier: Setting::default(None),
             limits: ProviderLimits::default(),
-            all_keys: AllKeysPlan::default(),
+            all_keys: AllKeysConfig::default(),
             max_concurrent_requests: Setting::default(concurrency),
-            auto_tune: AutoTunePlan::of(dialect),
+            auto_tune: AutoTuneConfig::of(dialect),
             max_retries: Setting::default(max_retries),
             retry_base: Setting::default(retry_base),
             retry_statuses: Setting::default(retryable_statuses(dialect).to_vec()),
-            breaker: BreakerPlan::default(),
-            ramp: RampPlan::default(),
+            breaker: BreakerConfig::default(),
+            ramp: RampConfig::default(),
             max_wait: Setting::default(Duration::from_secs(120)),
             connect_timeout: Setting::default(Duration::from_secs(10)),
             first_byte_timeout: Setting::default(Duration::from_secs(120)),
@@ -193,7 +193,7 @@ impl ProviderPlan {
     /// Returns whether the gateway has a path for the provider. A mock has none: it only exists in
     /// library use.
     #[must_use]
-    pub fn has_path(&self) -> bool {
+    pub fn has_gateway_path(&self) -> bool {
         self.dialect() != Dialect::Mock
     }
 
@@ -201,9 +201,9 @@ impl ProviderPlan {
     /// `/openai/v1`.
     ///
     /// ```
-    /// let plan = tidegate_config::Loader::default().text("none", "")?;
-    /// assert_eq!(plan.providers["openai"].sdk_path(), "/openai/v1");
-    /// assert_eq!(plan.providers["anthropic"].sdk_path(), "/anthropic");
+    /// let config = tidegate_config::Loader::default().text("none", "")?;
+    /// assert_eq!(config.providers["openai"].sdk_path(), "/openai/v1");
+    /// assert_eq!(config.providers["anthropic"].sdk_path(), "/anthropic");
     /// # Ok::<(), tidegate_config::ConfigError>(())
     /// ```
     #[must_use]
@@ -234,7 +234,7 @@ impl ProviderPlan {
 
     /// Returns the configured rate limits, completed by those of the tier in `tiers`.
     #[must_use]
-    pub fn constraint_of_tier(&self, tiers: &TierTable) -> Option<Constraint> {
+    pub fn constraint_with_tier(&self, tiers: &TierTable) -> Option<Constraint> {
         self.limits.merge_with_tier(&self.name, self.tier.value.as_deref(), tiers)
     }
 
@@ -247,59 +247,65 @@ impl ProviderPlan {
         let named = fields.setting("dialect", dialect);
         let dialect_provider =
             named.as_ref().map_or(Provider::new(name), |named| named.value.1.clone());
-        let mut plan = Self::with_defaults(name, &dialect_provider);
-        plan.dialect.replace(named.map(|named| named.map(|(dialect, _)| dialect)));
-        plan.base_url.replace(fields.setting("base_url", base_url));
-        if plan.base_url.value.is_empty() && fields.get("base_url").is_none() {
-            fields.refuse("base_url", Rule::NoBaseUrl);
+        let mut config = Self::with_defaults(name, &dialect_provider);
+        config.dialect.replace(named.map(|named| named.map(|(dialect, _)| dialect)));
+        config.base_url.replace(fields.setting("base_url", base_url));
+        if config.base_url.value.is_empty() && fields.get("base_url").is_none() {
+            fields.report("base_url", Rule::NoBaseUrl);
         }
         let tier = |value: &Value<'_>| value.to_text().map(|tier| Some(tier.to_owned()));
-        plan.tier.replace(fields.setting("tier", tier));
-        plan.api_key_env
+        config.tier.replace(fields.setting("tier", tier));
+        config
+            .api_key_env
             .replace(fields.setting("api_key_env", |value| name_of_variable(value).map(Some)));
-        plan.credential = api_key(name, plan.api_key_env.value.as_deref(), fields, context);
-        plan.ca_file.replace(fields.setting("ca_file", |value| roots::file(value).map(Some)));
-        if plan.ca_file.value.is_some() {
-            plan.roots = fields.read("ca_file", roots::certificates);
+        config.credential = api_key(name, config.api_key_env.value.as_deref(), fields, context);
+        config.ca_file.replace(fields.setting("ca_file", |value| roots::file(value).map(Some)));
+        if config.ca_file.value.is_some() {
+            config.roots = fields.read("ca_file", roots::certificates);
         }
-        plan.limits = ProviderLimits::read(fields, None);
-        plan.all_keys = AllKeysPlan::read(fields);
+        config.limits = ProviderLimits::read(fields, None);
+        config.all_keys = AllKeysConfig::read(fields);
         let concurrency = bounded::concurrency(name, &dialect_provider, fields, context);
-        plan.max_concurrent_requests.replace(concurrency);
-        plan.auto_tune = AutoTunePlan::read(
-            (name, plan.dialect.value),
-            &mut plan.max_concurrent_requests,
+        config.max_concurrent_requests.replace(concurrency);
+        config.auto_tune = AutoTuneConfig::read(
+            (name, config.dialect.value),
+            &mut config.max_concurrent_requests,
             fields,
             context,
         );
-        plan.max_retries.replace(bounded::retries(name, plan.max_retries.value, fields, context));
-        plan.retry_base.replace(fields.setting("retry_base", positive));
-        plan.retry_statuses.replace(fields.setting("retry_statuses", statuses));
-        plan.breaker = BreakerPlan::read(fields);
-        plan.ramp = RampPlan::read(fields);
-        plan.max_wait.replace(fields.setting("max_wait", duration));
-        plan.connect_timeout.replace(fields.setting("connect_timeout", positive));
-        plan.first_byte_timeout.replace(fields.setting("first_byte_timeout", positive));
-        plan.idle_timeout.replace(fields.setting("idle_timeout", positive));
-        plan.ask_for_usage.replace(fields.setting("ask_for_usage", Value::to_switch));
-        plan.fallback.replace(fields.setting("fallback", |value| all.others(value, name)));
+        config.max_retries.replace(bounded::retries(
+            name,
+            config.max_retries.value,
+            fields,
+            context,
+        ));
+        config.retry_base.replace(fields.setting("retry_base", positive));
+        config.retry_statuses.replace(fields.setting("retry_statuses", statuses));
+        config.breaker = BreakerConfig::read(fields);
+        config.ramp = RampConfig::read(fields);
+        config.max_wait.replace(fields.setting("max_wait", duration));
+        config.connect_timeout.replace(fields.setting("connect_timeout", positive));
+        config.first_byte_timeout.replace(fields.setting("first_byte_timeout", positive));
+        config.idle_timeout.replace(fields.setting("idle_timeout", positive));
+        config.ask_for_usage.replace(fields.setting("ask_for_usage", Value::to_switch));
+        config.fallback.replace(fields.setting("fallback", |value| all.others(value, name)));
         if context.is_check() {
-            let unsuitable = all.unsuitable(plan.dialect.value, &plan.fallback.value);
-            unsuitable.into_iter().for_each(|rule| fields.refuse("fallback", rule));
+            let unsuitable = all.unsuitable(config.dialect.value, &config.fallback.value);
+            unsuitable.into_iter().for_each(|rule| fields.report("fallback", rule));
         }
-        let own = (name, plan.dialect.value);
-        plan.fallback_models =
-            fallback_models::read(fields, all, own, &plan.fallback.value, context);
+        let own = (name, config.dialect.value);
+        config.fallback_models =
+            fallback_models::read(fields, all, own, &config.fallback.value, context);
         let models = Models::read(name, &dialect_provider, fields, context);
-        plan.models.replace(models.named);
-        plan.model_limits = models.limited;
-        plan.endpoints = limits::endpoints(name, &dialect_provider, fields, context);
-        plan.warn_about_inner_limits(context);
-        plan
+        config.models.replace(models.named);
+        config.model_limits = models.limited;
+        config.endpoints = limits::endpoints(name, &dialect_provider, fields, context);
+        config.warn_about_inner_limits(context);
+        config
     }
 }
 
-impl ProviderPlan {
+impl ProviderConfig {
     /// Returns the number of concurrent calls: fixed or auto-tuned.
     #[must_use]
     pub fn pool_size(&self) -> PoolSize {
@@ -326,31 +332,31 @@ impl ProviderPlan {
 }
 
 /// Returns the providers that are available without a file.
-pub(crate) fn shipped() -> BTreeMap<String, ProviderPlan> {
-    let plan =
-        |name: &str| (name.to_owned(), ProviderPlan::with_defaults(name, &Provider::new(name)));
-    SHIPPED.into_iter().map(plan).collect()
+pub(crate) fn shipped() -> BTreeMap<String, ProviderConfig> {
+    let config =
+        |name: &str| (name.to_owned(), ProviderConfig::with_defaults(name, &Provider::new(name)));
+    SHIPPED.into_iter().map(config).collect()
 }
 
 /// Reads the `[providers]` table.
 pub(crate) fn read(
     fields: &mut Fields<'_, '_>,
     context: &mut ReadContext<'_>,
-) -> BTreeMap<String, ProviderPlan> {
+) -> BTreeMap<String, ProviderConfig> {
     let path = fields.path();
     let all = KnownProviders::of(fields.entries());
     let known = table::below("providers.*");
     let mut plans = BTreeMap::new();
     for entry in fields.entries() {
         if let Err(rule) = check_name(&entry.key) {
-            fields.refuse(&entry.key, rule);
+            fields.report(&entry.key, rule);
         }
         let path = Path::Key(&path, &entry.key);
-        if let Some(mut fields) = Fields::open(&entry.value, path, &known, fields.faults()) {
-            let mut plan = ProviderPlan::read(&entry.key, &mut fields, &all, context);
-            let sources = leaves(&entry.value).into_iter().map(|(_, it)| it.place.source);
-            plan.source = sources.max().unwrap_or_default().max(entry.place.source);
-            plans.insert(entry.key.to_string(), plan);
+        if let Some(mut fields) = Fields::open(&entry.value, path, &known, fields.violations()) {
+            let mut config = ProviderConfig::read(&entry.key, &mut fields, &all, context);
+            let sources = leaves(&entry.value).into_iter().map(|(_, it)| it.position.source);
+            config.source = sources.max().unwrap_or_default().max(entry.position.source);
+            plans.insert(entry.key.to_string(), config);
         }
     }
     plans
@@ -367,10 +373,10 @@ fn api_key(
     let variable = variable?;
     let found = context.environment.get(variable).map(str::trim).filter(|key| !key.is_empty());
     if found.is_none() && context.is_check() {
-        fields.refuse("api_key_env", Rule::VariableNotSet(variable.to_owned()));
+        fields.report("api_key_env", Rule::VariableNotSet(variable.to_owned()));
     } else if found.is_none() {
         let (provider, variable) = (name.to_owned(), variable.to_owned());
-        context.warnings.push(Warning::NoKey { provider, variable });
+        context.warnings.push(Warning::ApiKeyNotSet { provider, variable });
     }
     found.map(Credential::new)
 }

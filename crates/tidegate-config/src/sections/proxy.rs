@@ -7,13 +7,13 @@ use http::Uri;
 use http::uri::Scheme;
 use tidegate_llm::proxy::Proxy;
 
-use crate::fault::Rule;
-use crate::sections::bypass::Bypass;
 use crate::sections::keys::KnownKey;
+use crate::sections::no_proxy::NoProxy;
 use crate::values::fields::Fields;
 use crate::values::setting::Setting;
 use crate::values::value::Value;
 use crate::values::value_kind::ValueKind;
+use crate::violation::Rule;
 
 const WHY_FIXED: &str = "keys and prompts pass through the proxy, so only the operator may set it";
 
@@ -35,7 +35,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
     KnownKey::new(
         "proxy.no_proxy",
         ValueKind::Texts,
-        |value| bypass(value).map(drop),
+        |value| no_proxy(value).map(drop),
         "Hosts, domains, addresses and networks to reach without a proxy, each optionally with a \
          port. NO_PROXY sets it too.",
     )
@@ -52,50 +52,50 @@ pub(crate) const VARIABLES: [(&str, &[&str]); 3] = [
 /// Settings of `[proxy]`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct ProxyPlan {
+pub struct ProxyConfig {
     /// Proxy for `https://` URLs. Default: none.
     pub https: Setting<Option<Proxy>>,
     /// Proxy for `http://` URLs. Default: none.
     pub http: Setting<Option<Proxy>>,
     /// Hosts to reach without a proxy. Default: none.
-    pub no_proxy: Setting<Bypass>,
+    pub no_proxy: Setting<NoProxy>,
 }
 
-impl Default for ProxyPlan {
+impl Default for ProxyConfig {
     fn default() -> Self {
         Self {
             https: Setting::default(None),
             http: Setting::default(None),
-            no_proxy: Setting::default(Bypass::default()),
+            no_proxy: Setting::default(NoProxy::default()),
         }
     }
 }
 
-impl ProxyPlan {
+impl ProxyConfig {
     pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
-        let mut plan = Self::default();
-        plan.https.replace(fields.setting("https", proxy));
-        plan.http.replace(fields.setting("http", proxy));
-        plan.no_proxy.replace(fields.setting("no_proxy", bypass));
-        plan
+        let mut config = Self::default();
+        config.https.replace(fields.setting("https", proxy));
+        config.http.replace(fields.setting("http", proxy));
+        config.no_proxy.replace(fields.setting("no_proxy", no_proxy));
+        config
     }
 
     /// Returns the proxy for `base_url`, if it is reached through one.
     ///
     /// ```
     /// let text = "[proxy]\nhttps = \"http://proxy.test:3128\"\nno_proxy = [\"openai.com\"]\n";
-    /// let plan = tidegate_config::Loader::default().text("in-line", text)?;
-    /// let proxy = plan.proxy.on_the_way_to("https://api.anthropic.com").unwrap();
+    /// let config = tidegate_config::Loader::default().text("in-line", text)?;
+    /// let proxy = config.proxy.proxy_for("https://api.anthropic.com").unwrap();
     /// assert_eq!(proxy.to_string(), "http://proxy.test:3128");
-    /// assert!(plan.proxy.on_the_way_to("https://api.openai.com").is_none());
+    /// assert!(config.proxy.proxy_for("https://api.openai.com").is_none());
     /// # Ok::<(), tidegate_config::ConfigError>(())
     /// ```
     #[must_use]
-    pub fn on_the_way_to(&self, base_url: &str) -> Option<&Proxy> {
+    pub fn proxy_for(&self, base_url: &str) -> Option<&Proxy> {
         let uri: Uri = base_url.parse().ok()?;
         let is_https = uri.scheme() == Some(&Scheme::HTTPS);
         let proxy = if is_https { &self.https } else { &self.http };
-        proxy.value.as_ref().filter(|_| !self.no_proxy.value.covers(&uri))
+        proxy.value.as_ref().filter(|_| !self.no_proxy.value.matches(&uri))
     }
 }
 
@@ -107,8 +107,8 @@ pub(crate) fn proxy(value: &Value<'_>) -> Result<Option<Proxy>, Rule> {
     }
 }
 
-fn bypass(value: &Value<'_>) -> Result<Bypass, Rule> {
+fn no_proxy(value: &Value<'_>) -> Result<NoProxy, Rule> {
     // Entries may be separated by spaces as well as commas.
     let entries = value.to_texts()?.into_iter().flat_map(str::split_whitespace);
-    Bypass::new(entries).map_err(Rule::Bypass)
+    NoProxy::new(entries).map_err(Rule::NoProxy)
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use tidegate_llm::settings::resolve_concurrency_cap;
 
 use crate::layers::environment::Environment;
-use crate::values::setting::{Place, Source};
+use crate::values::setting::{Position, Source};
 use crate::warning::Warning;
 
 /// Context passed to the readers of sections.
@@ -48,12 +48,13 @@ impl<'c> ReadContext<'c> {
         self.purpose == Purpose::Check
     }
 
-    /// Returns whether an invalid value at `place` is replaced with a warning instead of rejected.
-    pub(crate) fn is_lenient(&self, place: Place) -> bool {
-        match place.source {
+    /// Returns whether an invalid value at `position` is replaced with a warning instead of
+    /// rejected.
+    pub(crate) fn is_lenient(&self, position: Position) -> bool {
+        match position.source {
             Source::Database | Source::Runtime => true,
             Source::Environment => {
-                let variable = place.at.and_then(|at| self.environment.get_at(at));
+                let variable = position.at.and_then(|at| self.environment.get_at(at));
                 variable.is_some_and(|(name, _)| !name.starts_with("TIDEGATE_"))
             }
             _ => false,

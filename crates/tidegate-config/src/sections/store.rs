@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use tidegate::{FailureRule, Overflow};
 
-use crate::fault::Rule;
 use crate::sections::keys::KnownKey;
 use crate::values::fields::Fields;
 use crate::values::redis_url::RedisUrl;
@@ -14,6 +13,7 @@ use crate::values::setting::Setting;
 use crate::values::size::{ByteSize, SizeError};
 use crate::values::value::{Node, Value};
 use crate::values::value_kind::{COUNT, ValueKind};
+use crate::violation::Rule;
 
 const WHY_FIXED: &str = "the store holds all buckets and cannot be replaced while the program runs";
 
@@ -69,7 +69,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
 /// Settings of `[store]`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct StorePlan {
+pub struct StoreConfig {
     /// URL of the store. Default: `memory:`.
     pub url: Setting<StoreUrl>,
     /// Memory limit of the in-process store. With a shared store, the limit of the local store used
@@ -114,7 +114,7 @@ const MIN_MEMORY: ByteSize = ByteSize::from_bytes(1 << 20);
 const OVERFLOW_RULES: &[&str] = &["shared", "deny"];
 pub(crate) const FAILURE_RULES: &[&str] = &["open", "closed", "local"];
 
-impl Default for StorePlan {
+impl Default for StoreConfig {
     fn default() -> Self {
         Self {
             url: Setting::default(StoreUrl::Memory),
@@ -127,7 +127,7 @@ impl Default for StorePlan {
     }
 }
 
-impl StorePlan {
+impl StoreConfig {
     pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
         let mut store = Self::default();
         store.url.replace(fields.setting("url", url));
@@ -137,7 +137,7 @@ impl StorePlan {
         store.expected_nodes.replace(fields.setting("expected_nodes", Value::to_count));
         store.snapshot.replace(fields.setting("snapshot", snapshot));
         if store.snapshot.value.is_some() && store.url.value != StoreUrl::Memory {
-            fields.refuse("snapshot", Rule::NothingToSave);
+            fields.report("snapshot", Rule::SnapshotNeedsMemoryStore);
         }
         store
     }
@@ -150,7 +150,7 @@ pub(crate) fn url(value: &Value<'_>) -> Result<StoreUrl, Rule> {
         Some(("memory", "")) => Ok(StoreUrl::Memory),
         Some(("redis" | "rediss", _)) => Ok(StoreUrl::Redis(text.parse()?)),
         Some((scheme, _)) if UNSUPPORTED.contains(&scheme) => {
-            Err(Rule::StoreNotServed { scheme: scheme.to_owned() })
+            Err(Rule::UnsupportedStore { scheme: scheme.to_owned() })
         }
         _ => Err(Rule::StoreUrl),
     }
@@ -163,7 +163,7 @@ pub(crate) fn memory(value: &Value<'_>) -> Result<ByteSize, Rule> {
         Node::Number(number) => number.whole().ok_or(SizeError::Malformed)?.try_into()?,
         _ => return Err(SizeError::Malformed.into()),
     };
-    if size < MIN_MEMORY { Err(Rule::TooLittle { least: MIN_MEMORY }) } else { Ok(size) }
+    if size < MIN_MEMORY { Err(Rule::TooSmall { min: MIN_MEMORY }) } else { Ok(size) }
 }
 
 /// Parses the path of a file, or `none`. Rejects URLs, which may contain a password.

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use crate::fault::Rule;
 use crate::values::value::Value;
+use crate::violation::Rule;
 
 /// An invalid duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use crate::fault::{Fault, Rule};
 use crate::values::secret::is_secret;
-use crate::values::setting::{Place, Setting};
+use crate::values::setting::{Position, Setting};
 use crate::values::value::{Entry, Node, Value};
+use crate::violation::{Rule, Violation};
 
 /// The path of a value, such as `limits.client.rate` or `charges[1].cost`.
 ///
@@ -84,9 +84,9 @@ const MAX_REPORTED: usize = 20;
 pub struct Fields<'t, 'f> {
     entries: &'t [Entry<'t>],
     /// Position of the table header, where missing keys are reported.
-    head: Place,
+    position: Position,
     path: Path<'f>,
-    faults: &'f mut Vec<Fault>,
+    violations: &'f mut Vec<Violation>,
 }
 
 impl<'t, 'f> Fields<'t, 'f> {
@@ -96,16 +96,16 @@ impl<'t, 'f> Fields<'t, 'f> {
         value: &'t Value<'t>,
         path: Path<'f>,
         known: &[&'static str],
-        faults: &'f mut Vec<Fault>,
+        violations: &'f mut Vec<Violation>,
     ) -> Option<Self> {
-        let fields = Self::any(value, path, faults)?;
+        let fields = Self::open_any(value, path, violations)?;
         let unknown = fields.entries.iter().filter(|entry| !known.contains(&&*entry.key));
         for entry in unknown.take(MAX_REPORTED) {
-            fields.faults.push(Fault {
+            fields.violations.push(Violation {
                 key: Path::Key(&path, &entry.key).to_string(),
                 value: None,
                 rule: Rule::unknown(&entry.key, known),
-                place: entry.place,
+                position: entry.position,
             });
         }
         Some(fields)
@@ -113,15 +113,23 @@ impl<'t, 'f> Fields<'t, 'f> {
 
     /// Opens a table whose keys are chosen by the user, and reports duplicate keys. Returns `None`
     /// if the value is not a table.
-    pub fn any(value: &'t Value<'t>, path: Path<'f>, faults: &'f mut Vec<Fault>) -> Option<Self> {
+    pub fn open_any(
+        value: &'t Value<'t>,
+        path: Path<'f>,
+        violations: &'f mut Vec<Violation>,
+    ) -> Option<Self> {
         let Node::Table(entries) = &value.node else {
-            faults.push(Fault::at(path, value, Rule::NotTable));
+            violations.push(Violation::at(path, value, Rule::NotTable));
             return None;
         };
         for entry in repeated(entries).into_iter().take(MAX_REPORTED) {
-            faults.push(Fault::at(Path::Key(&path, &entry.key), &entry.value, Rule::Twice));
+            violations.push(Violation::at(
+                Path::Key(&path, &entry.key),
+                &entry.value,
+                Rule::Duplicate,
+            ));
         }
-        Some(Self { entries, head: value.place, path, faults })
+        Some(Self { entries, position: value.position, path, violations })
     }
 
     /// Returns the value of a key.
@@ -144,13 +152,13 @@ impl<'t, 'f> Fields<'t, 'f> {
 
     /// Returns the position of the table header.
     #[must_use]
-    pub fn head(&self) -> Place {
-        self.head
+    pub fn position(&self) -> Position {
+        self.position
     }
 
     /// Returns the collected violations, to be passed to nested tables.
-    pub fn faults(&mut self) -> &mut Vec<Fault> {
-        self.faults
+    pub fn violations(&mut self) -> &mut Vec<Violation> {
+        self.violations
     }
 
     /// Parses the value of a key. Returns `None` if the key is missing or `parse` rejects its
@@ -164,7 +172,7 @@ impl<'t, 'f> Fields<'t, 'f> {
         match parse(value) {
             Ok(parsed) => Some(parsed),
             Err(rule) => {
-                self.refuse(key, rule);
+                self.report(key, rule);
                 None
             }
         }
@@ -176,7 +184,7 @@ impl<'t, 'f> Fields<'t, 'f> {
         key: &str,
         parse: impl FnOnce(&'t Value<'t>) -> Result<T, Rule>,
     ) -> Option<Setting<T>> {
-        let source = self.get(key)?.place.source;
+        let source = self.get(key)?.position.source;
         self.read(key, parse).map(|value| Setting { value, source })
     }
 
@@ -187,18 +195,18 @@ impl<'t, 'f> Fields<'t, 'f> {
         parse: impl FnOnce(&'t Value<'t>) -> Result<T, Rule>,
     ) -> Option<T> {
         if self.get(key).is_none() {
-            self.refuse(key, Rule::Required);
+            self.report(key, Rule::Required);
         }
         self.read(key, parse)
     }
 
     /// Reports that a key, present or missing, violates a rule.
-    pub fn refuse(&mut self, key: &str, rule: Rule) {
+    pub fn report(&mut self, key: &str, rule: Rule) {
         let entry = self.entries.iter().find(|entry| entry.key == key);
         let path = Path::Key(&self.path, key);
-        self.faults.push(match entry {
-            Some(entry) => Fault::at(path, &entry.value, rule),
-            None => Fault { key: path.to_string(), value: None, rule, place: self.head },
+        self.violations.push(match entry {
+            Some(entry) => Violation::at(path, &entry.value, rule),
+            None => Violation { key: path.to_string(), value: None, rule, position: self.position },
         });
     }
 }

@@ -113,7 +113,7 @@ impl PostgresUrl {
 
     /// Returns the file of root certificates (`sslrootcert`); `None` means those of the system.
     #[must_use]
-    pub fn trusted(&self) -> Option<&Path> {
+    pub fn root_certificates(&self) -> Option<&Path> {
         self.trusted.as_deref()
     }
 }
@@ -298,7 +298,7 @@ mod tests {
     fn tls_parameters_are_read_and_removed() {
         let read = |query: &str| {
             let url: PostgresUrl = format!("postgres://host/db?{query}").parse().unwrap();
-            let trusted = url.trusted().map(|file| file.to_string_lossy().into_owned());
+            let trusted = url.root_certificates().map(|file| file.to_string_lossy().into_owned());
             (url.tls(), trusted, url.with_credentials().to_owned())
         };
         let bare = "postgres://host/db".to_owned();

@@ -39,7 +39,7 @@ impl fmt::Display for Source {
 
 /// Where a value was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Position {
     /// The layer.
     pub source: Source,
     /// Byte offset in the file, or index of the variable, stored setting or flag. `None` for

@@ -10,8 +10,8 @@ use std::num::NonZeroU32;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use tidegate_core::{Decimal, DecimalError};
 
-use crate::fault::Rule;
-use crate::values::setting::Place;
+use crate::values::setting::Position;
+use crate::violation::Rule;
 
 /// A value with its position.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct Value<'a> {
     /// The content.
     pub node: Node<'a>,
     /// Where it was read.
-    pub place: Place,
+    pub position: Position,
 }
 
 /// The content of a value.
@@ -45,7 +45,7 @@ pub struct Entry<'a> {
     /// The key.
     pub key: Cow<'a, str>,
     /// Where the key was read.
-    pub place: Place,
+    pub position: Position,
     /// The value.
     pub value: Value<'a>,
 }
@@ -179,36 +179,36 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns an integer of at least `least`.
+    /// Returns an integer of at least `min`.
     ///
     /// # Errors
     /// If the value is not an integer, too small, or does not fit 64 bits.
-    pub fn to_whole(&self, least: u64) -> Result<u64, Rule> {
-        let number = self.as_number().ok_or(Rule::NotWhole { least })?;
+    pub fn to_whole(&self, min: u64) -> Result<u64, Rule> {
+        let number = self.as_number().ok_or(Rule::NotWhole { min })?;
         match number.whole() {
-            Some(whole) if whole >= least => Ok(whole),
-            None if number.exceeds_u64() => Err(Rule::TooBig),
-            _ => Err(Rule::NotWhole { least }),
+            Some(whole) if whole >= min => Ok(whole),
+            None if number.exceeds_u64() => Err(Rule::ExceedsU64),
+            _ => Err(Rule::NotWhole { min }),
         }
     }
 
-    /// Returns an integer from `least` to `most`.
+    /// Returns an integer from `min` to `max`.
     ///
     /// # Errors
     /// If the value is not an integer or out of range.
-    pub fn to_whole_between(&self, least: u64, most: u64) -> Result<u64, Rule> {
-        let whole = self.to_whole(least).ok().filter(|whole| *whole <= most);
-        whole.ok_or(Rule::NotBetween { least, most })
+    pub fn to_whole_between(&self, min: u64, max: u64) -> Result<u64, Rule> {
+        let whole = self.to_whole(min).ok().filter(|whole| *whole <= max);
+        whole.ok_or(Rule::NotBetween { min, max })
     }
 
     /// Returns an integer as `i64`. Larger numbers become `i64::MAX`, which every rule rejects.
     ///
     /// # Errors
     /// If the value is not an integer.
-    pub fn to_signed(&self, least: u64) -> Result<i64, Rule> {
-        match (self.as_number().and_then(Number::signed), self.to_whole(least)) {
+    pub fn to_signed(&self, min: u64) -> Result<i64, Rule> {
+        match (self.as_number().and_then(Number::signed), self.to_whole(min)) {
             (Some(whole), _) => Ok(whole),
-            (None, Ok(_) | Err(Rule::TooBig)) => Ok(i64::MAX),
+            (None, Ok(_) | Err(Rule::ExceedsU64)) => Ok(i64::MAX),
             (None, Err(rule)) => Err(rule),
         }
     }
@@ -219,7 +219,7 @@ impl<'a> Value<'a> {
     /// If the value is not an integer or out of range.
     pub fn to_count(&self) -> Result<NonZeroU32, Rule> {
         let count = u32::try_from(self.to_whole(1)?).ok().and_then(NonZeroU32::new);
-        count.ok_or(Rule::NotBetween { least: 1, most: u32::MAX.into() })
+        count.ok_or(Rule::NotBetween { min: 1, max: u32::MAX.into() })
     }
 
     /// Returns the strings of a list, or of comma-separated text as in an environment variable.
@@ -243,7 +243,7 @@ impl<'a> Value<'a> {
 
 impl<'a> From<Node<'a>> for Value<'a> {
     fn from(node: Node<'a>) -> Self {
-        Self { node, place: Place::default() }
+        Self { node, position: Position::default() }
     }
 }
 
@@ -332,8 +332,8 @@ impl<'de> Visitor<'de> for AnyValue {
                                                                                strings",
                 ));
             };
-            let place = Place::default();
-            table.push(Entry { key, place, value: entries.next_value()? });
+            let position = Position::default();
+            table.push(Entry { key, position, value: entries.next_value()? });
         }
         Ok(Node::Table(table))
     }

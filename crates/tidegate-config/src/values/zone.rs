@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
 use tidegate::ScheduleError;
 
-use crate::fault::Rule;
+use crate::violation::Rule;
 
 pub(crate) const UTC: &str = "UTC";
 
@@ -14,7 +14,7 @@ pub(crate) const UTC: &str = "UTC";
 /// Other links, such as `US/Pacific` to `America/Los_Angeles`, are not resolved, because the
 /// compiled zone data does not contain them.
 pub(crate) fn canonical_zone(name: &str) -> Result<String, Rule> {
-    let unknown = || ScheduleError::Zone(name.to_owned());
+    let unknown = || ScheduleError::UnknownZone(name.to_owned());
     let zone = TimeZone::get(name).map_err(|_| unknown())?;
     // `Etc/Unknown` is in the database but is not a zone.
     let spelled = zone.iana_name().ok_or_else(unknown)?;

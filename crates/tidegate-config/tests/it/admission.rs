@@ -4,13 +4,13 @@ use tidegate::Policy;
 use tidegate::admission::Rules;
 use tidegate_config::{Loader, Source};
 
-use crate::{error_lines, plan};
+use crate::{config, error_lines};
 
 #[test]
 fn default_admission_matches_default_rules() {
-    let plan = plan("").unwrap();
-    assert!(plan.admission.enabled.value);
-    let rules = plan.admission.rules(&plan.limits);
+    let config = config("").unwrap();
+    assert!(config.admission.enabled.value);
+    let rules = config.admission.rules(&config.limits);
     assert_eq!(rules, Rules::default());
 }
 
@@ -32,11 +32,11 @@ rate = "3/s"
 quota = 10
 every = "day"
 "#;
-    let plan = plan(text).unwrap();
-    assert!(!plan.admission.enabled.value);
-    assert!(plan.admission.is_shadow.value);
-    assert_eq!(plan.admission.jitter_percent.source, Source::File);
-    let rules = plan.admission.rules(&plan.limits);
+    let config = config(text).unwrap();
+    assert!(!config.admission.enabled.value);
+    assert!(config.admission.is_shadow.value);
+    assert_eq!(config.admission.jitter_percent.source, Source::File);
+    let rules = config.admission.rules(&config.limits);
     assert_eq!(rules.threshold(), Some(250));
     let client = Policy::per_second(3).capacity(7).build().unwrap();
     assert_eq!(rules.client_policy(), Some(&client));
@@ -44,7 +44,7 @@ every = "day"
     let expected = Rules::none()
         .backpressure(250)
         .client(client)
-        .jitter_percent(plan.admission.jitter_percent.value)
+        .jitter_percent(config.admission.jitter_percent.value)
         .shadow(true)
         .limit_connections(true)
         .allow_organization("probes")
@@ -66,8 +66,8 @@ fn every_key_can_be_set_by_a_variable() {
         ("TIDEGATE_ADMISSION_MISSING_CLIENT", "connection"),
     ];
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let plan = Loader::default().environment(variables).text("none", "").unwrap();
-    let admission = &plan.admission;
+    let config = Loader::default().environment(variables).text("none", "").unwrap();
+    let admission = &config.admission;
     assert!(!admission.enabled.value && admission.enabled.source == Source::Environment);
     assert_eq!(admission.backpressure_threshold.value.get(), 9);
     assert_eq!(admission.jitter_percent.value, 10);
@@ -75,7 +75,7 @@ fn every_key_can_be_set_by_a_variable() {
     assert_eq!(admission.allow_organizations.value, ["probes", "billing"]);
     let clients: Vec<_> = admission.allow_clients.value.iter().map(|it| &*it.client).collect();
     assert_eq!(clients, ["nightly-export", "alice"]);
-    assert!(admission.limits_connections.value);
+    assert!(admission.charges_connections.value);
 }
 
 #[test]
@@ -121,9 +121,9 @@ every = "day"
         loaded.unwrap_err().to_string(),
         format!("tidegate.toml:1:1: limits.client: {tier}")
     );
-    let plan = plan(limits_only).unwrap();
+    let config = config(limits_only).unwrap();
     assert_eq!(
-        plan.admission.rules(&plan.limits).client_policy(),
+        config.admission.rules(&config.limits).client_policy(),
         None,
         "without the section it is not a tier"
     );
@@ -144,8 +144,8 @@ fn allowed_client_requires_its_organization() {
 
 #[test]
 fn limit_that_cannot_be_a_tier_causes_a_warning() {
-    let plan = plan("[limits.client]\nallowance = 3\n").unwrap();
-    let lines: Vec<_> = plan.warnings.iter().map(ToString::to_string).collect();
+    let config = config("[limits.client]\nallowance = 3\n").unwrap();
+    let lines: Vec<_> = config.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
         lines,
         ["limits.client is not used as an admission tier: a tier must be a token bucket with \

@@ -3,11 +3,11 @@
 use std::fs;
 
 use tidegate_config::{
-    Effective, Key, LONGEST_KEY, Loader, MOST_CHANGES, MOST_SETTINGS, Overrides, Patch, Source,
-    diff, known_keys,
+    EffectiveSetting, Key, Loader, MAX_CHANGES, MAX_KEY_CHARS, MAX_SETTINGS, Overrides, Patch,
+    Source, diff, known_keys,
 };
 
-use crate::plan;
+use crate::config;
 
 fn check_errors(patch: &Patch) -> Vec<String> {
     let error = patch.check().unwrap_err().to_string();
@@ -71,8 +71,7 @@ fn invalid_merge_patch_is_rejected() {
         let error = Patch::from_json(body).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
-    let many: Vec<_> =
-        (0..=MOST_CHANGES).map(|n| format!("\"l{n}\":{{\"allowance\":1}}")).collect();
+    let many: Vec<_> = (0..=MAX_CHANGES).map(|n| format!("\"l{n}\":{{\"allowance\":1}}")).collect();
     let many = format!("{{\"limits\":{{{}}}}}", many.join(","));
     let error = Patch::from_json(many.as_bytes()).unwrap_err().to_string();
     assert_eq!(error, "change: must change at most 4096 keys at once");
@@ -86,7 +85,7 @@ fn listeners_stores_databases_and_tokens_are_rejected_from_the_database() {
         let path = text(key.path());
         let stored = [(path.clone(), "\"x\"".to_owned())];
         let layers = Loader::default().text_layers("none", "");
-        let result = layers.with_overrides(stored.into_iter().collect()).plan();
+        let result = layers.with_overrides(stored.into_iter().collect()).validate();
         let errors = result.err().map_or(String::new(), |error| error.to_string());
         let never = format!("database: {path}: cannot be set in the database: ");
         assert_eq!(errors.contains(&never), !key.is_operational(), "{errors}");
@@ -144,7 +143,8 @@ fn invalid_stored_settings_are_reported_with_other_errors() {
     ];
     let stored = stored.map(|(key, value)| (key.to_owned(), value.to_owned()));
     let layers = Loader::default().text_layers("tidegate.toml", "[store]\noverflow = 5\n");
-    let error = layers.with_overrides(stored.into_iter().collect()).plan().unwrap_err().to_string();
+    let error =
+        layers.with_overrides(stored.into_iter().collect()).validate().unwrap_err().to_string();
     let lines: Vec<_> = error.lines().collect();
     assert_eq!(lines.len(), 5, "{error}");
     assert!(lines[0].starts_with("tidegate.toml:2:12: store.overflow = 5"), "{error}");
@@ -156,8 +156,8 @@ fn invalid_value_is_reported_even_if_shadowed() {
     let text = "[limits.client]\nrate = \"fast\"\ncapacity = 5\n[admission]\nmode = \"dark\"\n";
     let layers = Loader::default().text_layers("tidegate.toml", text);
     let patch = Patch::default().set("limits.client.rate", "5/s").set("admission.mode", "shadow");
-    let error = layers.with_overrides(patch.apply(layers.overrides())).plan().unwrap_err();
-    let lines: Vec<_> = error.faults().iter().map(ToString::to_string).collect();
+    let error = layers.with_overrides(patch.apply(layers.overrides())).validate().unwrap_err();
+    let lines: Vec<_> = error.violations().iter().map(ToString::to_string).collect();
     assert!(lines[0].starts_with("tidegate.toml:2:8: limits.client.rate = \"fast\""), "{error}");
     assert!(lines[1].starts_with("tidegate.toml:5:8: admission.mode = \"dark\""), "{error}");
 }
@@ -169,19 +169,19 @@ fn reread_uses_the_same_lookup() {
     let layers = Loader::default().working_directory(here.path()).layers().unwrap();
     assert_eq!(layers.file(), None);
     fs::write(&path, "[limits.api]\nrate = \"5/s\"\n").unwrap();
-    let layers = layers.reread().unwrap();
+    let layers = layers.reload_file().unwrap();
     assert_eq!(layers.file(), Some(path.as_path()));
-    assert!(layers.plan().unwrap().limits.by_name.contains_key("api"));
+    assert!(layers.validate().unwrap().limits.by_name.contains_key("api"));
     fs::write(&path, "[limits.api]\nrate = fast\n").unwrap();
-    assert!(layers.reread().unwrap().plan().is_err());
-    assert!(layers.plan().is_ok(), "existing layers do not change");
+    assert!(layers.reload_file().unwrap().validate().is_err());
+    assert!(layers.validate().is_ok(), "existing layers do not change");
     let patch_with_key_length = Loader::default().file(&path).layers().unwrap();
     fs::remove_file(&path).unwrap();
-    assert!(patch_with_key_length.reread().is_err(), "a named file must exist");
-    assert_eq!(layers.reread().unwrap().file(), None);
+    assert!(patch_with_key_length.reload_file().is_err(), "a named file must exist");
+    assert_eq!(layers.reload_file().unwrap().file(), None);
 }
 
-fn effective_value<'e>(effective: &'e [Effective], key: &str) -> &'e str {
+fn effective_value<'e>(effective: &'e [EffectiveSetting], key: &str) -> &'e str {
     effective.iter().find(|it| it.key == key).map_or("", |it| it.value.as_str())
 }
 
@@ -200,11 +200,11 @@ fn effective_settings_hide_secrets() {
     assert_eq!(effective_value(&effective, "database.url"), "\"postgres://db:5432/limits\"");
     assert_eq!(effective_value(&effective, "admin.write_tokens"), "[\"sha256:ab12…\"]");
     let all =
-        format!("{}{:?}{layers:?}", serde_json::to_string(&effective).unwrap(), layers.plan());
+        format!("{}{:?}{layers:?}", serde_json::to_string(&effective).unwrap(), layers.validate());
     assert!(!all.contains("hunter2") && !all.contains("dead"), "{all}");
     let broken = Loader::default().text_layers("x", "[store]\nurl = \"redis://hunter2@cache\"\n");
     assert_eq!(effective_value(&broken.effective(), "store.url"), "\"...\"");
-    let token = plan("[admin]\nread_tokens = [\"hunter2\"]\n").unwrap_err().to_string();
+    let token = config("[admin]\nread_tokens = [\"hunter2\"]\n").unwrap_err().to_string();
     assert!(token.contains("tidegate key") && !token.contains("hunter2"), "{token}");
 }
 
@@ -275,7 +275,7 @@ fn diff_is_by_key_and_restart_settings_are_listed() {
             ("limits.b.allowance", Some("1"), None),
         ]
     );
-    let (before, after) = (before.plan().unwrap(), after.plan().unwrap());
+    let (before, after) = (before.validate().unwrap(), after.validate().unwrap());
     assert_eq!(before.needs_restart(&after), ["listen.http", "store.url"]);
     assert!(before.needs_restart(&before).is_empty());
 }
@@ -287,24 +287,24 @@ fn change_has_the_bounds_of_the_database() {
         let name = "\u{fc}".repeat(length - "limits..rate".len());
         Patch::default().set(&format!("limits.{name}.rate"), "1/s")
     };
-    assert!(patch_with_key_length(LONGEST_KEY).check().is_ok());
-    assert_eq!(check_errors(&patch_with_key_length(LONGEST_KEY + 1)).len(), 1);
-    let all = (0..MOST_CHANGES).fold(Patch::default(), |patch, number| {
+    assert!(patch_with_key_length(MAX_KEY_CHARS).check().is_ok());
+    assert_eq!(check_errors(&patch_with_key_length(MAX_KEY_CHARS + 1)).len(), 1);
+    let all = (0..MAX_CHANGES).fold(Patch::default(), |patch, number| {
         patch.set(&format!("limits.l{number}.rate"), "1/s")
     });
     assert!(all.check().is_ok());
     assert!(all.clone().unset("limits.one_more").check().is_err());
     // A whole section can be unset, whatever its size.
     let stored = all.apply(&Overrides::new());
-    assert_eq!(stored.iter().count(), MOST_SETTINGS);
-    assert_eq!(Patch::default().unset("limits").difference(&stored).len(), MOST_CHANGES);
+    assert_eq!(stored.iter().count(), MAX_SETTINGS);
+    assert_eq!(Patch::default().unset("limits").difference(&stored).len(), MAX_CHANGES);
 }
 
 #[test]
 fn error_can_be_rendered_without_its_key() {
     let render = |body: &[u8]| {
         let error = Patch::from_json(body).and_then(|patch| patch.check()).unwrap_err();
-        (error.to_string(), error.faults()[0].without_key())
+        (error.to_string(), error.violations()[0].without_key())
     };
     let (with_key, without_key) = render(b"null");
     assert_eq!(with_key, "change: null: must be a table of keys and values");
@@ -353,14 +353,15 @@ fn change_to_a_capped_value_is_still_a_change() {
     let (first, second) = (configured("64"), configured("77"));
     let changed = diff(&first.effective(), &second.effective());
     let [one] = &changed[..] else { panic!("{changed:?}") };
-    let fields = (one.key.as_str(), one.old.as_deref(), one.new.as_deref(), one.asked.as_deref());
+    let fields =
+        (one.key.as_str(), one.old.as_deref(), one.new.as_deref(), one.configured.as_deref());
     assert_eq!(fields, (KEY, Some("32"), Some("32"), Some("77")));
     assert!(diff(&second.effective(), &configured("77").effective()).is_empty());
     // The same value from another layer is a change too: it survives a change of the file.
     let changed = diff(&layers.effective(), &configured("8").effective());
     let [one] = &changed[..] else { panic!("{changed:?}") };
     assert_eq!((one.old.as_deref(), one.new.as_deref()), (Some("8"), Some("8")));
-    assert_eq!((one.asked.as_deref(), one.source), (None, Some(Source::Database)));
+    assert_eq!((one.configured.as_deref(), one.source), (None, Some(Source::Database)));
 }
 
 #[test]
@@ -373,7 +374,7 @@ fn change_of_a_shadowed_value_reports_the_configured_value() {
     };
     let changed = diff(&file("40/s"), &file("41/s"));
     let [one] = &changed[..] else { panic!("{changed:?}") };
-    let fields = (one.old.as_deref(), one.new.as_deref(), one.asked.as_deref());
+    let fields = (one.old.as_deref(), one.new.as_deref(), one.configured.as_deref());
     assert_eq!(fields, (Some("\"5/s\""), Some("\"5/s\""), Some("\"41/s\"")));
 }
 
@@ -389,7 +390,7 @@ fn runtime_overrides_have_their_own_source_and_a_warning() {
     assert_eq!((rate.source, rate.source.to_string()), (Source::Runtime, "runtime".to_owned()));
     assert_eq!(rate.place.as_deref(), Some("runtime"));
     let warnings: Vec<_> =
-        layers.plan().unwrap().warnings.iter().map(ToString::to_string).collect();
+        layers.validate().unwrap().warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
         warnings,
         [

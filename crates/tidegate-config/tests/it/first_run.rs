@@ -2,7 +2,7 @@
 
 use tidegate_config::{Layers, Loader, Source};
 
-use crate::{error_lines, plan, variables};
+use crate::{config, error_lines, variables};
 
 fn layers(text: &str, pairs: &[(&str, &str)]) -> Layers {
     Loader::default().environment(variables(pairs)).text_layers("tidegate.toml", text)
@@ -28,8 +28,8 @@ fn proxies_are_read_from_the_usual_variables() {
         ),
         (&[("TIDEGATE_PROXY_HTTPS", "none"), ("HTTPS_PROXY", "a:1")][..], None, None),
     ] {
-        let plan = layers("", pairs).plan().unwrap();
-        let found = |url| plan.proxy.on_the_way_to(url).map(ToString::to_string);
+        let config = layers("", pairs).validate().unwrap();
+        let found = |url| config.proxy.proxy_for(url).map(ToString::to_string);
         assert_eq!(found("https://x.test").as_deref(), https, "{pairs:?}");
         assert_eq!(found("http://x.test").as_deref(), http, "{pairs:?}");
     }
@@ -43,12 +43,12 @@ fn proxy_variable_overrides_the_file_and_hides_credentials() {
     let (value, source, place) = effective_setting(&layers, "proxy.https");
     assert_eq!((value.as_str(), source), ("\"http://b:1\"", Source::Environment));
     assert_eq!(place.as_deref(), Some("HTTPS_PROXY"));
-    let plan = layers.plan().unwrap();
-    assert!(!format!("{plan:?} {:?}", layers.effective()).contains("hunter2"));
+    let config = layers.validate().unwrap();
+    assert!(!format!("{config:?} {:?}", layers.effective()).contains("hunter2"));
     for (url, is_proxied) in
         [("https://a.test", true), ("https://b.test", false), ("https://x.d.test", false)]
     {
-        assert_eq!(plan.proxy.on_the_way_to(url).is_some(), is_proxied, "{url}");
+        assert_eq!(config.proxy.proxy_for(url).is_some(), is_proxied, "{url}");
     }
 }
 
@@ -68,8 +68,8 @@ fn proxy_error_hides_the_password() {
 fn fallback_models_are_read_and_checked() {
     let text = "[providers.openai]\nfallback = [\"groq\"]\n[providers.groq]\n\
                 [providers.openai.fallback_models.groq]\n\"gpt-4.1\" = \"llama\"\n";
-    let plan = plan(text).unwrap();
-    assert_eq!(plan.providers["openai"].fallback_models["groq"]["gpt-4.1"], "llama");
+    let config = config(text).unwrap();
+    assert_eq!(config.providers["openai"].fallback_models["groq"]["gpt-4.1"], "llama");
     let key = "providers.openai.fallback_models.groq.\"gpt-4.1\"";
     assert_eq!(effective_setting(&layers(text, &[]), key).0, "\"llama\"");
     let lines =
@@ -83,11 +83,15 @@ fn fallback_models_are_read_and_checked() {
 #[test]
 fn check_rejects_what_serve_only_warns_about() {
     let text = "[providers.openai]\napi_key_env = \"KEY\"\nfallback = [\"anthropic\"]\n";
-    assert!(layers(text, &[]).plan().is_ok());
-    let lines = layers(text, &[]).check().unwrap_err().to_string();
+    assert!(layers(text, &[]).validate().is_ok());
+    let lines = layers(text, &[]).validate_strictly().unwrap_err().to_string();
     assert!(lines.contains("tidegate.toml:2:15: providers.openai.api_key_env: KEY is not set"));
     assert!(lines.contains("tidegate.toml:3:12: providers.openai.fallback = "), "{lines}");
-    assert!(layers("[providers.openai]\napi_key_env = \"KEY\"\n", &[("KEY", "k")]).check().is_ok());
+    assert!(
+        layers("[providers.openai]\napi_key_env = \"KEY\"\n", &[("KEY", "k")])
+            .validate_strictly()
+            .is_ok()
+    );
 }
 
 #[test]
@@ -97,7 +101,7 @@ fn sdk_path_follows_dialect_and_base_url() {
                 [providers.b]\nbase_url = \"http://h/llm\"\n\
                 [providers.c]\nbase_url = \"https://c.openai.azure.com\"\ndialect = \"azure\"\n\
                 [providers.deepseek]\n";
-    let plan = plan(text).unwrap();
+    let config = config(text).unwrap();
     for (name, path) in [
         ("groq", "/groq/openai/v1"),
         ("a", "/a/v1"),
@@ -106,7 +110,9 @@ fn sdk_path_follows_dialect_and_base_url() {
         ("deepseek", "/deepseek"),
         ("gemini", "/gemini"),
     ] {
-        assert_eq!(plan.providers[name].sdk_path(), path);
+        assert_eq!(config.providers[name].sdk_path(), path);
     }
-    assert!(plan.providers["groq"].is_configured() && !plan.providers["gemini"].is_configured());
+    assert!(
+        config.providers["groq"].is_configured() && !config.providers["gemini"].is_configured()
+    );
 }

@@ -3,42 +3,42 @@
 use std::fs;
 
 use tidegate::FailureRule;
-use tidegate_config::{ByteSize, ConfigError, Key, Loader, Plan, Source, StoreUrl};
+use tidegate_config::{ByteSize, Config, ConfigError, Key, Loader, Source, StoreUrl};
 
-use crate::{plan, variables};
+use crate::{config, variables};
 
-fn limit_names(plan: &Plan) -> Vec<&str> {
-    plan.limits.by_name.keys().map(String::as_str).collect()
+fn limit_names(config: &Config) -> Vec<&str> {
+    config.limits.by_name.keys().map(String::as_str).collect()
 }
 
 #[test]
 fn defaults_work_without_a_file() {
     let nowhere = tempfile::tempdir().unwrap();
-    let plan = Loader::default().working_directory(nowhere.path()).load().unwrap();
-    assert_eq!(plan.file, None);
-    assert_eq!(plan.listen.http.value.to_string(), "127.0.0.1:8080");
-    assert_eq!(plan.listen.admin.value.to_string(), "127.0.0.1:6070");
-    assert_eq!(plan.listen.grpc.value.to_string(), "127.0.0.1:8081");
-    assert_eq!(plan.listen.resp.value.to_string(), "127.0.0.1:6380");
-    assert!(plan.listen.allowed_hosts.value.is_empty());
-    assert_eq!(plan.store.max_memory.value.to_string(), "64MiB");
-    assert_eq!(plan.store.on_failure.value, FailureRule::Local);
-    assert_eq!(plan.store.expected_nodes.value.get(), 1);
-    assert_eq!(plan.store.url.source, Source::Default);
-    assert_eq!(limit_names(&plan), ["client", "organization"]);
-    let client = plan.limits.by_name["client"].limit.policy().fingerprint();
+    let config = Loader::default().working_directory(nowhere.path()).load().unwrap();
+    assert_eq!(config.file, None);
+    assert_eq!(config.listen.http.value.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.listen.admin.value.to_string(), "127.0.0.1:6070");
+    assert_eq!(config.listen.grpc.value.to_string(), "127.0.0.1:8081");
+    assert_eq!(config.listen.resp.value.to_string(), "127.0.0.1:6380");
+    assert!(config.listen.allowed_hosts.value.is_empty());
+    assert_eq!(config.store.max_memory.value.to_string(), "64MiB");
+    assert_eq!(config.store.on_failure.value, FailureRule::Local);
+    assert_eq!(config.store.expected_nodes.value.get(), 1);
+    assert_eq!(config.store.url.source, Source::Default);
+    assert_eq!(limit_names(&config), ["client", "organization"]);
+    let client = config.limits.by_name["client"].limit.policy().fingerprint();
     assert_eq!(client, "bucket 100 1/20000000ns 100 3600000000000");
-    let organization = plan.limits.by_name["organization"].limit.policy().fingerprint();
+    let organization = config.limits.by_name["organization"].limit.policy().fingerprint();
     assert_eq!(organization, "bucket 1000 1/2000000ns 1000 3600000000000");
 }
 
 #[test]
 fn limits_in_a_file_replace_the_default_limits() {
-    let replaced = plan("[limits.api]\nrate = \"5/s\"\n").unwrap();
+    let replaced = config("[limits.api]\nrate = \"5/s\"\n").unwrap();
     assert_eq!((limit_names(&replaced), replaced.limits.source), (vec!["api"], Source::File));
-    let emptied = plan("[limits]\n").unwrap();
+    let emptied = config("[limits]\n").unwrap();
     assert!(limit_names(&emptied).is_empty());
-    let kept = plan("[listen]\nhttp = \"127.0.0.1:9000\"\n").unwrap();
+    let kept = config("[listen]\nhttp = \"127.0.0.1:9000\"\n").unwrap();
     assert_eq!(limit_names(&kept), ["client", "organization"]);
     assert_eq!(kept.limits.source, Source::Default);
 }
@@ -61,7 +61,7 @@ fn flags_override_environment_override_file_override_defaults() {
         ("TIDEGATE_STORE_ON_FAILURE", "closed"),
         ("HOME", "/nonexistent"),
     ]);
-    let plan = Loader::default()
+    let config = Loader::default()
         .environment(environment)
         .flag(Key::ListenHttp, "127.0.0.1:0")
         .text("tidegate.toml", text)
@@ -69,14 +69,14 @@ fn flags_override_environment_override_file_override_defaults() {
     let shown = |setting: &tidegate_config::Setting<std::net::SocketAddr>| {
         format!("{} ({})", setting.value, setting.source)
     };
-    assert_eq!(shown(&plan.listen.http), "127.0.0.1:0 (flag)");
-    assert_eq!(shown(&plan.listen.admin), "127.0.0.1:2002 (environment)");
-    assert_eq!(shown(&plan.listen.grpc), "127.0.0.1:1003 (file)");
-    assert_eq!(shown(&plan.listen.resp), "127.0.0.1:6380 (default)");
-    assert_eq!(plan.store.max_memory.value, ByteSize::from_bytes(2 << 20));
-    assert_eq!(plan.store.expected_nodes.value.get(), 3);
-    assert_eq!(plan.store.on_failure.source, Source::Environment);
-    let hosts: Vec<_> = plan.listen.allowed_hosts.value.iter().collect();
+    assert_eq!(shown(&config.listen.http), "127.0.0.1:0 (flag)");
+    assert_eq!(shown(&config.listen.admin), "127.0.0.1:2002 (environment)");
+    assert_eq!(shown(&config.listen.grpc), "127.0.0.1:1003 (file)");
+    assert_eq!(shown(&config.listen.resp), "127.0.0.1:6380 (default)");
+    assert_eq!(config.store.max_memory.value, ByteSize::from_bytes(2 << 20));
+    assert_eq!(config.store.expected_nodes.value.get(), 3);
+    assert_eq!(config.store.on_failure.source, Source::Environment);
+    let hosts: Vec<_> = config.listen.allowed_hosts.value.iter().collect();
     assert_eq!((hosts[0].host(), hosts[0].port()), ("tidegate.internal", None));
     assert_eq!((hosts[1].host(), hosts[1].port()), ("gate.example.org", Some(8443)));
     assert_eq!((hosts[2].host(), hosts[2].port()), ("[::1]", None));
@@ -85,7 +85,7 @@ fn flags_override_environment_override_file_override_defaults() {
 #[test]
 fn redis_url_hides_its_credentials() {
     let text = "[store]\nurl = \"rediss://gate:secret@cache:7000/3\"\n";
-    let loaded = plan(text).unwrap();
+    let loaded = config(text).unwrap();
     let StoreUrl::Redis(url) = &loaded.store.url.value else { panic!("{loaded:?}") };
     assert_eq!(url.with_credentials(), "rediss://gate:secret@cache:7000/3");
     assert!(!format!("{loaded:?}").contains("secret"));
@@ -109,8 +109,8 @@ fn file_is_searched_in_working_directory_then_config_home() {
     let system = home.path().join("tidegate").join("tidegate.toml");
     fs::create_dir(system.parent().unwrap()).unwrap();
     fs::write(&system, "[limits.system]\nallowance = 5\n").unwrap();
-    let plan = loader().load().unwrap();
-    assert_eq!((limit_names(&plan), plan.file.as_ref()), (vec!["system"], Some(&system)));
+    let config = loader().load().unwrap();
+    assert_eq!((limit_names(&config), config.file.as_ref()), (vec!["system"], Some(&system)));
     let local = here.path().join("tidegate.toml");
     fs::write(&local, "[limits.local]\nallowance = 5\n").unwrap();
     assert_eq!(limit_names(&loader().load().unwrap()), ["local"]);
@@ -133,8 +133,8 @@ fn misspelled_variable_gets_a_suggestion() {
         ("TIDEGATE_LOG", "debug"),
         ("TIDEGATE_STORE_URL", "memory:"),
     ]);
-    let plan = Loader::default().environment(environment).text("tidegate.toml", "").unwrap();
-    let hints: Vec<_> = plan.unknown_variables.iter().map(ToString::to_string).collect();
+    let config = Loader::default().environment(environment).text("tidegate.toml", "").unwrap();
+    let hints: Vec<_> = config.unknown_variables.iter().map(ToString::to_string).collect();
     assert_eq!(
         hints,
         ["TIDEGATE_STORE_URI is set but is not a known variable; did you mean \

@@ -1,4 +1,5 @@
-//! Tests of the public interface: configuration text in, a plan or the complete list of errors out.
+//! Tests of the public interface: configuration text in, a configuration or the complete list of
+//! errors out.
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod admission;
@@ -12,16 +13,16 @@ mod precedence;
 mod providers;
 mod sections;
 
-use tidegate_config::{ConfigError, Layers, Loader, Plan};
+use tidegate_config::{Config, ConfigError, Layers, Loader};
 
 /// Loads a configuration text without environment and flags.
-fn plan(text: &str) -> Result<Plan, ConfigError> {
+fn config(text: &str) -> Result<Config, ConfigError> {
     Loader::default().text("tidegate.toml", text)
 }
 
 /// Returns the error lines of an invalid configuration text.
 fn error_lines(text: &str) -> Vec<String> {
-    let error = plan(text).expect_err("the text is invalid");
+    let error = config(text).expect_err("the text is invalid");
     error.to_string().lines().map(ToOwned::to_owned).collect()
 }
 
@@ -30,10 +31,10 @@ fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Returns the warnings of a plan, sorted.
+/// Returns the warnings of a configuration, sorted.
 fn warnings(layers: &Layers) -> Vec<String> {
     let mut warnings: Vec<_> =
-        layers.plan().unwrap().warnings.iter().map(ToString::to_string).collect();
+        layers.validate().unwrap().warnings.iter().map(ToString::to_string).collect();
     warnings.sort();
     warnings
 }

@@ -1,12 +1,12 @@
 //! The section `[modules.rate_limit]`, and the default file that contains it.
 
-use tidegate_config::{DEFAULT_FILE, Loader, Plan, Source, Warning, known_keys};
+use tidegate_config::{Config, DEFAULT_FILE, Loader, Source, Warning, known_keys};
 
-use crate::{error_lines, plan};
+use crate::{config, error_lines};
 
 /// Returns whether the module is enabled, requests per minute and burst.
-fn rate_limit(plan: &Plan) -> (bool, u32, u32) {
-    let rate_limit = &plan.modules.rate_limit;
+fn rate_limit(config: &Config) -> (bool, u32, u32) {
+    let rate_limit = &config.modules.rate_limit;
     let constraint = rate_limit.settings().constraint().unwrap().unwrap();
     let requests = constraint.requests_per_minute().unwrap().get();
     (rate_limit.enabled.value, requests, u32::try_from(constraint.burst()).unwrap())
@@ -14,13 +14,13 @@ fn rate_limit(plan: &Plan) -> (bool, u32, u32) {
 
 #[test]
 fn empty_file_equals_default_file() {
-    let (empty, mut default) = (plan("").unwrap(), plan(DEFAULT_FILE).unwrap());
+    let (empty, mut default) = (config("").unwrap(), config(DEFAULT_FILE).unwrap());
     assert_eq!(rate_limit(&empty), (false, 60, 60));
     assert!(empty.modules.rate_limit.burst_capacity.value.is_some(), "the default file sets it");
     assert_eq!(empty.modules.rate_limit.enabled.source, Source::Default);
     assert_eq!(default.modules.rate_limit.burst_capacity.source, Source::File);
     // Only sources and warnings about unused keys differ.
-    let shown = |plan: &Plan| format!("{plan:?}").replace("source: File", "source: Default");
+    let shown = |config: &Config| format!("{config:?}").replace("source: File", "source: Default");
     assert!(default.warnings.drain(..).all(|it| matches!(it, Warning::Unused { .. })));
     assert_eq!(shown(&default), shown(&empty));
 }
@@ -42,7 +42,7 @@ fn missing_burst_defaults_to_one_minute_of_requests() {
         ("[modules.rate_limit]\n", (false, 60, 60)),
         ("[modules]\n", (false, 60, 60)),
     ] {
-        assert_eq!(rate_limit(&plan(text).unwrap()), expected, "{text}");
+        assert_eq!(rate_limit(&config(text).unwrap()), expected, "{text}");
     }
 }
 
@@ -59,11 +59,11 @@ fn variables_override_single_keys() {
     let without_burst = "[modules.rate_limit]\nenabled = true\n";
     assert_eq!(rate_limit(&with(&faster, without_burst)), (true, 120, 120));
     let all = [("ENABLED", "true"), ("REQUESTS_PER_MINUTE", "7"), ("BURST_CAPACITY", "2")];
-    let plan = with(&all, without_burst);
-    assert_eq!(rate_limit(&plan), (true, 7, 2));
-    assert_eq!(plan.modules.rate_limit.burst_capacity.source, Source::Environment);
+    let config = with(&all, without_burst);
+    assert_eq!(rate_limit(&config), (true, 7, 2));
+    assert_eq!(config.modules.rate_limit.burst_capacity.source, Source::Environment);
     let hints = with(&[("BURST", "5")], "").unknown_variables;
-    assert_eq!(hints[0].nearest, "TIDEGATE_MODULES_RATE_LIMIT_BURST_CAPACITY");
+    assert_eq!(hints[0].suggestion, "TIDEGATE_MODULES_RATE_LIMIT_BURST_CAPACITY");
 }
 
 #[test]

@@ -1,17 +1,17 @@
 //! Policies: a file and the JSON of a request follow the same rules.
 
-use tidegate_config::{Path, PolicyPlan, Value, read_policy};
+use tidegate_config::{Path, PolicyConfig, Value, read_policy};
 
-use crate::{error_lines, plan};
+use crate::{config, error_lines};
 
 /// Reads a policy from JSON and returns it, or its errors.
-fn from_json(json: &str) -> Result<PolicyPlan, Vec<String>> {
+fn from_json(json: &str) -> Result<PolicyConfig, Vec<String>> {
     let value: Value<'_> = serde_json::from_str(json).unwrap();
-    let (mut faults, root) = (Vec::new(), Path::Root);
-    let plan = read_policy(&value, Path::Key(&root, "policy"), &mut faults);
-    match plan {
-        Some(plan) if faults.is_empty() => Ok(plan),
-        _ => Err(faults.iter().map(ToString::to_string).collect()),
+    let (mut violations, root) = (Vec::new(), Path::Root);
+    let config = read_policy(&value, Path::Key(&root, "policy"), &mut violations);
+    match config {
+        Some(config) if violations.is_empty() => Ok(config),
+        _ => Err(violations.iter().map(ToString::to_string).collect()),
     }
 }
 
@@ -20,8 +20,8 @@ fn json_fingerprint(json: &str) -> String {
 }
 
 fn toml_fingerprint(keys: &str) -> String {
-    let plan = plan(&format!("[limits.x]\n{keys}\n")).unwrap();
-    plan.limits.by_name["x"].limit.policy().fingerprint()
+    let config = config(&format!("[limits.x]\n{keys}\n")).unwrap();
+    config.limits.by_name["x"].limit.policy().fingerprint()
 }
 
 #[test]
@@ -204,8 +204,8 @@ fn invalid_policies_are_rejected() {
 
 #[test]
 fn limit_can_have_its_own_failure_rule() {
-    let plan = plan("[limits.money]\nallowance = 5\non_failure = \"closed\"\n").unwrap();
-    let money = &plan.limits.by_name["money"].limit;
+    let config = config("[limits.money]\nallowance = 5\non_failure = \"closed\"\n").unwrap();
+    let money = &config.limits.by_name["money"].limit;
     assert_eq!(money.failure_rule(), Some(tidegate::FailureRule::Closed));
     assert_eq!(
         error_lines("[limits.money]\nallowance = 5\non_failure = \"ajar\"\n"),

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use tidegate_config::{Effective, Layers, Loader, Overrides, Patch, Source};
+use tidegate_config::{EffectiveSetting, Layers, Loader, Overrides, Patch, Source};
 
 use crate::{variables, warnings};
 
@@ -32,7 +32,7 @@ backpressure_threshold = 40
 max_concurrent_requests = 40
 "#;
 
-fn find<'e>(effective: &'e [Effective], key: &str) -> &'e Effective {
+fn find<'e>(effective: &'e [EffectiveSetting], key: &str) -> &'e EffectiveSetting {
     effective.iter().find(|it| it.key == key).unwrap()
 }
 
@@ -61,7 +61,7 @@ fn each_layer_overrides_those_below_it() {
         let sources = [Source::Default, Source::File, Source::Environment, Source::Database];
         let layers = layered(key, FILE, variable, stored);
         for ((layers, source), value) in layers.iter().zip(sources).zip(expected) {
-            layers.plan().unwrap();
+            layers.validate().unwrap();
             let effective = layers.effective();
             let found = find(&effective, key);
             assert_eq!((found.value.as_str(), found.source), (value, source), "{key}");
@@ -83,7 +83,7 @@ fn plan_has_the_value_of_the_highest_layer() {
     );
     let numbers = layers.each_ref().map(|layers| {
         let concurrency =
-            layers.plan().unwrap().providers["openai"].max_concurrent_requests.clone();
+            layers.validate().unwrap().providers["openai"].max_concurrent_requests.clone();
         (concurrency.value.get(), concurrency.source)
     });
     assert_eq!(
@@ -104,9 +104,9 @@ fn development_mode_is_ignored() {
     for mode in ["true", "false", "1", ""] {
         let environment = variables(&[("DEVELOPMENT_MODE", mode), ("OPENAI_MAX_RETRIES", "5")]);
         let layers = Loader::default().environment(environment).text_layers("none", "");
-        assert_eq!(layers.plan().unwrap().providers["openai"].max_retries.value, 5);
+        assert_eq!(layers.validate().unwrap().providers["openai"].max_retries.value, 5);
         let layers = layers.with_overrides(stored.clone());
-        assert_eq!(layers.plan().unwrap().providers["openai"].max_retries.value, 3);
+        assert_eq!(layers.validate().unwrap().providers["openai"].max_retries.value, 3);
     }
 }
 
@@ -146,10 +146,10 @@ fn tokens_per_second_replaces_rate_of_a_lower_layer() {
         .text_layers("tidegate.toml", "[limits.client]\nrate = \"50/s\"\ncapacity = 7\n");
     let patch = Patch::default().set("limits.client.tokens_per_second", "2.5");
     let layers = layers.with_overrides(patch.apply(layers.overrides()));
-    let plan = layers.plan().unwrap();
-    let policy = plan.limits.by_name["client"].limit.policy().fingerprint();
+    let config = layers.validate().unwrap();
+    let policy = config.limits.by_name["client"].limit.policy().fingerprint();
     assert_eq!(policy, "bucket 7 1/400000000ns 7 3600000000000");
-    assert_eq!(plan.limits.source, Source::Database);
+    assert_eq!(config.limits.source, Source::Database);
     let effective = layers.effective();
     assert!(effective.iter().all(|it| it.key != "limits.client.rate"));
     let rate = find(&effective, "limits.client.tokens_per_second");
@@ -169,20 +169,20 @@ fn policy_of_another_kind_replaces_the_lower_layer() {
     let quota = Patch::default().set("limits.client.quota", "10");
     let half = layers.with_overrides(quota.apply(layers.overrides()));
     assert_eq!(
-        half.plan().unwrap_err().to_string(),
+        half.validate().unwrap_err().to_string(),
         "database: limits.client.every: is required",
         "the missing key is reported at the layer that changed the kind"
     );
     let whole = quota.set("limits.client.every", "day");
     let layers = layers.with_overrides(whole.apply(layers.overrides()));
-    let plan = layers.plan().unwrap();
-    let client = &plan.limits.by_name["client"];
+    let config = layers.validate().unwrap();
+    let client = &config.limits.by_name["client"];
     assert_eq!(client.limit.policy().fingerprint(), "quota 10 10");
     assert_eq!(client.limit.failure_rule(), Some(tidegate::FailureRule::Closed), "it is kept");
     // A rate set later replaces the quota in the database.
     let back = Patch::default().set("limits.client.rate", "5/s").apply(layers.overrides());
     assert_eq!(back.iter().collect::<Vec<_>>(), [("limits.client.rate", "\"5/s\"")]);
-    layers.with_overrides(back).plan().unwrap();
+    layers.with_overrides(back).validate().unwrap();
 }
 
 #[test]
@@ -190,16 +190,17 @@ fn token_total_and_parts_replace_each_other() {
     let text = "[providers.openai]\ntokens_per_minute = 90_000\n";
     let layers = Loader::default().text_layers("tidegate.toml", text);
     let patch = Patch::default().set("providers.openai.output_tokens_per_minute", "4000");
-    let plan = layers.with_overrides(patch.apply(layers.overrides())).plan().unwrap();
-    let constraint = plan.providers["openai"].constraint().unwrap();
+    let config = layers.with_overrides(patch.apply(layers.overrides())).validate().unwrap();
+    let constraint = config.providers["openai"].constraint().unwrap();
     assert_eq!(constraint.tokens_per_minute(), None);
     assert_eq!(constraint.output_tokens_per_minute(), NonZeroU32::new(4_000));
 }
 
 #[test]
 fn only_a_file_replaces_the_default_limits() {
-    let named =
-        |layers: &Layers| layers.plan().unwrap().limits.by_name.keys().cloned().collect::<Vec<_>>();
+    let named = |layers: &Layers| {
+        layers.validate().unwrap().limits.by_name.keys().cloned().collect::<Vec<_>>()
+    };
     let none = Loader::default().text_layers("none", "");
     assert_eq!(named(&none), ["client", "organization"]);
     let stored = Patch::default().set("limits.api.rate", "5/s").apply(none.overrides());
@@ -220,7 +221,7 @@ fn stored_null_counts_as_unset() {
     ];
     let layers =
         Loader::default().text_layers("none", "").with_overrides(stored.into_iter().collect());
-    let plan = layers.plan().unwrap();
-    assert_eq!(plan.providers["ollama"].max_concurrent_requests.value, NonZeroU32::MIN);
-    assert_eq!(plan.limits.by_name.len(), 2);
+    let config = layers.validate().unwrap();
+    assert_eq!(config.providers["ollama"].max_concurrent_requests.value, NonZeroU32::MIN);
+    assert_eq!(config.limits.by_name.len(), 2);
 }

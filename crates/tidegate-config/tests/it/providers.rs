@@ -4,16 +4,16 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tidegate::pacer::{PoolSize, Tuning};
-use tidegate_config::{Loader, Overrides, Patch, Plan, Source};
+use tidegate_config::{Config, Loader, Overrides, Patch, Source};
 use tidegate_llm::plan::TierTable;
 use tidegate_providers::Dialect;
 
-use crate::{error_lines, plan, variables, warnings};
+use crate::{config, error_lines, variables, warnings};
 
 #[test]
 fn four_providers_are_available_without_a_file() {
-    let plan = plan("").unwrap();
-    let shown: Vec<_> = plan
+    let config = config("").unwrap();
+    let shown: Vec<_> = config
         .providers
         .iter()
         .map(|(name, it)| {
@@ -34,15 +34,18 @@ fn four_providers_are_available_without_a_file() {
             ("openai", "https://api.openai.com", 8, 8),
         ]
     );
-    assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
-    assert!(plan.providers.values().all(|it| it.constraint().is_none()), "all limits are learned");
-    assert_eq!(format!("{:?}", plan.providers), format!("{:?}", Plan::default().providers));
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+    assert!(
+        config.providers.values().all(|it| it.constraint().is_none()),
+        "all limits are learned"
+    );
+    assert_eq!(format!("{:?}", config.providers), format!("{:?}", Config::default().providers));
 }
 
 #[test]
 fn timeouts_have_defaults_and_come_from_every_layer() {
-    let seconds = |plan: &Plan| {
-        let openai = &plan.providers["openai"];
+    let seconds = |config: &Config| {
+        let openai = &config.providers["openai"];
         let all = [
             &openai.max_wait,
             &openai.connect_timeout,
@@ -51,7 +54,7 @@ fn timeouts_have_defaults_and_come_from_every_layer() {
         ];
         all.map(|setting| setting.value.as_secs())
     };
-    assert_eq!(seconds(&plan("").unwrap()), [120, 10, 120, 60]);
+    assert_eq!(seconds(&config("").unwrap()), [120, 10, 120, 60]);
     let text = "[providers.openai]\nconnect_timeout = \"1s\"\nfirst_byte_timeout = \"2s\"\n";
     let environment = || variables(&[("TIDEGATE_PROVIDERS_OPENAI_FIRST_BYTE_TIMEOUT", "3s")]);
     let load = || Loader::default().environment(environment());
@@ -61,7 +64,7 @@ fn timeouts_have_defaults_and_come_from_every_layer() {
     let stored = Patch::default().set("providers.openai.idle_timeout", "4s");
     let layers = load().text_layers("tidegate.toml", text);
     let layers = layers.with_overrides(stored.apply(&Overrides::new()));
-    assert_eq!(seconds(&layers.plan().unwrap()), [120, 1, 3, 4]);
+    assert_eq!(seconds(&layers.validate().unwrap()), [120, 1, 3, 4]);
     let shown =
         |key: &str| layers.effective().iter().find(|it| it.key == key).unwrap().value.clone();
     assert_eq!(shown("providers.openai.idle_timeout"), "\"4s\"");
@@ -86,7 +89,7 @@ fn retries_breakers_and_ramps_have_defaults_and_are_read() {
     ] {
         assert_eq!(shown(&layers, key).as_deref(), Some(value), "{key}");
     }
-    assert!(!layers.plan().unwrap().providers["openai"].ramp.is_on());
+    assert!(!layers.validate().unwrap().providers["openai"].ramp.is_on());
     let text = "[providers.openai]\nbreaker = false\nbreaker_failures = 3\nbreaker_open_for = \
                 \"2m\"\nramp_up = \"90s\"\n";
     let environment = variables(&[
@@ -94,8 +97,8 @@ fn retries_breakers_and_ramps_have_defaults_and_are_read() {
         ("TIDEGATE_PROVIDERS_OPENAI_RAMP_FLOOR", "120"),
     ]);
     let layers = Loader::default().environment(environment).text_layers("tidegate.toml", text);
-    let plan = layers.plan().unwrap();
-    let openai = &plan.providers["openai"];
+    let config = layers.validate().unwrap();
+    let openai = &config.providers["openai"];
     assert_eq!(openai.retry_statuses.value, [429, 502]);
     assert!(!openai.breaker.enabled.value);
     assert_eq!(openai.breaker.failures.value.get(), 3);
@@ -143,12 +146,12 @@ max_concurrent_requests = 16
 requests_per_minute = 6000
 "#;
     let loader = || Loader::default().environment(variables(&[("HOUSE_KEY", "sk-hunter2")]));
-    let plan = loader().text("tidegate.toml", text).unwrap();
-    let house = &plan.providers["house"];
+    let config = loader().text("tidegate.toml", text).unwrap();
+    let house = &config.providers["house"];
     assert_eq!(house.base_url.value, "https://llm.internal/openai");
     assert_eq!(house.dialect(), Dialect::OpenAi);
     assert_eq!(house.credential().unwrap().reveal(), Some("sk-hunter2"));
-    assert!(!format!("{plan:?} {:?}", loader()).contains("hunter2"));
+    assert!(!format!("{config:?} {:?}", loader()).contains("hunter2"));
     assert_eq!(house.max_concurrent_requests.value.get(), 120, "above the cap, as written");
     assert_eq!(house.max_retries.value, 0);
     assert_eq!(house.retry_base.value, Duration::from_millis(250));
@@ -163,7 +166,7 @@ requests_per_minute = 6000
     assert_eq!(constraint.concurrency(), None, "concurrency is not part of it");
     let embeddings = house.endpoints["embeddings"].constraint().unwrap();
     assert_eq!(embeddings.concurrency().unwrap().get(), 16);
-    assert_eq!(plan.warnings, []);
+    assert_eq!(config.warnings, []);
 }
 
 #[test]
@@ -253,14 +256,14 @@ fn unprefixed_variables_are_read_for_every_provider() {
     ]);
     let text = "[providers.my-house]\nbase_url = \"http://localhost\"\n";
     let loader = Loader::default().environment(environment);
-    let plan = loader.text("tidegate.toml", text).unwrap();
-    let openai = &plan.providers["openai"];
+    let config = loader.text("tidegate.toml", text).unwrap();
+    let openai = &config.providers["openai"];
     assert_eq!(openai.max_concurrent_requests.value.get(), 16);
     assert_eq!(openai.max_concurrent_requests.source, Source::Environment);
-    assert_eq!(plan.providers["anthropic"].max_retries.value, 2);
-    assert_eq!(plan.providers["my-house"].max_concurrent_requests.value.get(), 60);
-    assert!(!plan.providers.contains_key("groq"), "a variable alone does not add a provider");
-    assert_eq!(plan.warnings, []);
+    assert_eq!(config.providers["anthropic"].max_retries.value, 2);
+    assert_eq!(config.providers["my-house"].max_concurrent_requests.value.get(), 60);
+    assert!(!config.providers.contains_key("groq"), "a variable alone does not add a provider");
+    assert_eq!(config.warnings, []);
 }
 
 /// R359, R360, R363: bounds apply to the effective value, whatever its source.
@@ -285,8 +288,8 @@ fn invalid_concurrency_is_replaced_with_one_warning() {
         let by_database = Loader::default().text_layers("none", "");
         let by_database = by_database.with_overrides(stored.apply(&Overrides::new()));
         for layers in [by_variable, by_database] {
-            let plan = layers.plan().unwrap();
-            assert_eq!(plan.providers["openai"].max_concurrent_requests.value.get(), used);
+            let config = layers.validate().unwrap();
+            assert_eq!(config.providers["openai"].max_concurrent_requests.value.get(), used);
             assert_eq!(warnings(&layers), warning);
             let effective = layers.effective();
             let key = "providers.openai.max_concurrent_requests";
@@ -304,7 +307,7 @@ fn mock_is_exempt_and_the_cap_is_configurable() {
         Loader::default().environment(variables(pairs)).text_layers("tidegate.toml", mock)
     };
     let concurrency = |layers: &tidegate_config::Layers, name: &str| {
-        layers.plan().unwrap().providers[name].max_concurrent_requests.value.get()
+        layers.validate().unwrap().providers[name].max_concurrent_requests.value.get()
     };
     assert_eq!(concurrency(&with(&[]), "mock"), 100);
     let wide = with(&[
@@ -338,7 +341,7 @@ fn invalid_retries_fall_back_to_the_default_with_a_warning() {
     {
         let environment = variables(&[("OPENAI_MAX_RETRIES", value)]);
         let layers = Loader::default().environment(environment).text_layers("none", "");
-        assert_eq!(layers.plan().unwrap().providers["openai"].max_retries.value, used);
+        assert_eq!(layers.validate().unwrap().providers["openai"].max_retries.value, used);
         let expected = "openai: max_retries must be from 0 to 20; using 8".to_owned();
         assert_eq!(warnings(&layers), Vec::from_iter(warned.then_some(expected)));
     }
@@ -349,7 +352,7 @@ fn prefixed_variable_overrides_the_unprefixed_one() {
     let environment =
         variables(&[("OPENAI_MAX_RETRIES", "5"), ("TIDEGATE_PROVIDERS_OPENAI_MAX_RETRIES", "3")]);
     let layers = Loader::default().environment(environment).text_layers("none", "");
-    assert_eq!(layers.plan().unwrap().providers["openai"].max_retries.value, 3);
+    assert_eq!(layers.validate().unwrap().providers["openai"].max_retries.value, 3);
     assert_eq!(
         warnings(&layers),
         ["OPENAI_MAX_RETRIES is ignored: TIDEGATE_PROVIDERS_OPENAI_MAX_RETRIES sets the same \
@@ -372,8 +375,8 @@ fn configured_limits_override_the_tier_table() {
     )
     .unwrap();
     let of = |text: &str| {
-        let plan = plan(&format!("[providers.openai]\n{text}\n")).unwrap();
-        let found = plan.providers["openai"].constraint_of_tier(&table)?;
+        let config = config(&format!("[providers.openai]\n{text}\n")).unwrap();
+        let found = config.providers["openai"].constraint_with_tier(&table)?;
         let numbers = [
             found.requests_per_minute(),
             found.tokens_per_minute(),
@@ -399,14 +402,14 @@ fn variables_match_provider_and_limit_names() {
         ("TIDEGATE_LIMITS_NEW_ONE_ALLOWANCE", "3"),
         ("TIDEGATE_LIMITS_A_B_RATES", "3/s"),
     ]);
-    let plan = Loader::default().environment(environment).text("tidegate.toml", text).unwrap();
-    let house = &plan.providers["my-house"];
+    let config = Loader::default().environment(environment).text("tidegate.toml", text).unwrap();
+    let house = &config.providers["my-house"];
     assert_eq!(house.limits.input_tokens_per_minute.value.unwrap().get(), 7);
     assert_eq!(house.endpoints["chat"].requests_per_minute.value.unwrap().get(), 8);
-    assert_eq!(plan.providers["groq"].base_url.value, "https://api.groq.com");
-    let limits: Vec<_> = plan.limits.by_name.keys().collect();
+    assert_eq!(config.providers["groq"].base_url.value, "https://api.groq.com");
+    let limits: Vec<_> = config.limits.by_name.keys().collect();
     assert_eq!(limits, ["a.b", "new_one"]);
-    let hints: Vec<_> = plan.unknown_variables.iter().map(ToString::to_string).collect();
+    let hints: Vec<_> = config.unknown_variables.iter().map(ToString::to_string).collect();
     assert_eq!(
         hints,
         ["TIDEGATE_LIMITS_A_B_RATES is set but is not a known variable; did you mean \
@@ -428,7 +431,7 @@ fn variables_match_provider_and_limit_names() {
 fn fallback_rejects_mocks_and_too_many_providers() {
     let named = "[providers.openai]\nfallback = [\"house\"]\n[providers.house]\n\
                  base_url = \"http://localhost\"\n";
-    assert!(plan(named).is_ok());
+    assert!(config(named).is_ok());
     let mock = |line: &str| line.contains("must not name") && line.contains("which is a mock");
     let lines = error_lines(&format!("{named}dialect = \"mock\"\n"));
     assert!(lines.len() == 1 && mock(&lines[0]), "{lines:?}");
@@ -437,7 +440,7 @@ fn fallback_rejects_mocks_and_too_many_providers() {
     assert!(lines.len() == 1 && mock(&lines[0]), "{lines:?}");
     let chain = |length: usize| {
         let list = vec!["\"anthropic\""; length].join(", ");
-        plan(&format!("[providers.openai]\nfallback = [{list}]\n"))
+        config(&format!("[providers.openai]\nfallback = [{list}]\n"))
     };
     assert!(chain(10).is_ok());
     let error = chain(11).unwrap_err().to_string();
@@ -495,7 +498,7 @@ fn contradictory_auto_tuning_is_rejected() {
 /// A list only names models; a table gives them limits, and names those without a wildcard.
 #[test]
 fn models_are_a_list_or_a_table() {
-    let of = |text: &str| plan(text).unwrap().providers["openai"].clone();
+    let of = |text: &str| config(text).unwrap().providers["openai"].clone();
     let list = of("[providers.openai]\nmodels = [\"gpt-4o\", \"o1\"]\n");
     assert_eq!(
         (list.models.value, list.model_limits.len()),
@@ -518,7 +521,7 @@ fn models_are_a_list_or_a_table() {
 fn inner_concurrency_above_the_provider_causes_a_warning() {
     let text = "[providers.openai]\nmax_concurrent_requests = 8\n\
                 [providers.openai.endpoints.embeddings]\nmax_concurrent_requests = 16\n";
-    let warnings: Vec<_> = plan(text).unwrap().warnings.iter().map(ToString::to_string).collect();
+    let warnings: Vec<_> = config(text).unwrap().warnings.iter().map(ToString::to_string).collect();
     let expected = "openai embeddings: max_concurrent_requests (16) exceeds that of the provider \
                     (8), which limits all of its calls together";
     assert_eq!(warnings, [expected]);

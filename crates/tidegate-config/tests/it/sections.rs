@@ -1,12 +1,12 @@
 //! State directory, database, tokens, unused keys and the JSON Schema.
 
-use tidegate_config::{DEFAULT_FILE, DatabaseUrl, Key, Loader, Plan, Source, known_keys, schema};
+use tidegate_config::{Config, DEFAULT_FILE, DatabaseUrl, Key, Loader, Source, known_keys, schema};
 
-use crate::{error_lines, plan, variables, warnings};
+use crate::{config, error_lines, variables, warnings};
 
 fn state_dir(pairs: &[(&str, &str)]) -> String {
-    let plan = Loader::default().environment(variables(pairs)).text("none", "").unwrap();
-    plan.state_dir.value.display().to_string()
+    let config = Loader::default().environment(variables(pairs)).text("none", "").unwrap();
+    config.state_dir.value.display().to_string()
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn state_dir_follows_the_environment() {
 
 #[test]
 fn database_url_hides_its_password() {
-    let loaded = plan("").unwrap();
+    let loaded = config("").unwrap();
     assert_eq!(loaded.database.url.value, DatabaseUrl::Sqlite(None));
     assert!(!loaded.database.auto_migrate.value);
     let flags = Loader::default()
@@ -53,8 +53,8 @@ fn tokens_are_hashes() {
     let hash = |digit: &str| format!("sha256:{}", digit.repeat(64));
     let both = format!("{}, {}", hash("a"), hash("B"));
     let environment = variables(&[("TIDEGATE_ADMIN_READ_TOKENS", &both)]);
-    let plan = Loader::default().environment(environment).text("x", "").unwrap();
-    let tokens = &plan.admin.read_tokens.value;
+    let config = Loader::default().environment(environment).text("x", "").unwrap();
+    let tokens = &config.admin.read_tokens.value;
     assert_eq!((tokens[0].bytes(), tokens[1].bytes()), (&[0xaa; 32], &[0xbb; 32]));
     for wrong in ["sha256:abc".to_owned(), "a".repeat(64), hash("g"), hash("a") + "a"] {
         let lines = error_lines(&format!("[admin]\nwrite_tokens = [\"{wrong}\"]\n"));
@@ -67,9 +67,9 @@ fn tokens_are_hashes() {
 
 #[test]
 fn default_plan_equals_an_empty_file() {
-    let mut empty = plan("").unwrap();
+    let mut empty = config("").unwrap();
     empty.file = None;
-    assert_eq!(format!("{empty:?}"), format!("{:?}", Plan::default()));
+    assert_eq!(format!("{empty:?}"), format!("{:?}", Config::default()));
 }
 
 /// To update it, run `cargo run -p tidegate-cli -- config schema >
@@ -95,8 +95,8 @@ fn schema_covers_every_key() {
         for part in key.path().split('.') {
             at = if part == "*" { &at["additionalProperties"] } else { &at["properties"][part] };
         }
-        assert_eq!(at["description"], key.about(), "{}", key.path());
-        assert_eq!(at["x-unused"].as_str(), key.why_unused(), "{}", key.path());
+        assert_eq!(at["description"], key.description(), "{}", key.path());
+        assert_eq!(at["x-unused"].as_str(), key.unused_reason(), "{}", key.path());
     }
     let mode = &schema["properties"]["admission"]["properties"]["mode"];
     assert_eq!(mode["enum"], serde_json::json!(["enforce", "shadow"]));
@@ -136,17 +136,17 @@ fn unused_key_is_accepted_with_a_warning() {
             format!("database: modules.rate_limit.burst_capacity {unused}: {modules}"),
         ]
     );
-    assert!(plan("").unwrap().warnings.is_empty());
-    let copied = plan(DEFAULT_FILE).unwrap().warnings;
-    let marked = known_keys().filter(|key| key.why_unused().is_some());
+    assert!(config("").unwrap().warnings.is_empty());
+    let copied = config(DEFAULT_FILE).unwrap().warnings;
+    let marked = known_keys().filter(|key| key.unused_reason().is_some());
     assert_eq!(copied.len(), marked.filter(|key| !key.path().contains('*')).count());
 }
 
 #[test]
 fn snapshot_requires_the_in_process_store() {
-    assert_eq!(plan("").unwrap().store.snapshot.value, None);
-    assert_eq!(plan("[store]\nsnapshot = \"none\"\n").unwrap().store.snapshot.value, None);
-    let file = plan("[store]\nsnapshot = \"/var/lib/tidegate/buckets\"\n").unwrap();
+    assert_eq!(config("").unwrap().store.snapshot.value, None);
+    assert_eq!(config("[store]\nsnapshot = \"none\"\n").unwrap().store.snapshot.value, None);
+    let file = config("[store]\nsnapshot = \"/var/lib/tidegate/buckets\"\n").unwrap();
     assert_eq!(file.store.snapshot.value.unwrap().to_str(), Some("/var/lib/tidegate/buckets"));
     for (text, expected) in [
         (

@@ -20,17 +20,17 @@ fn opened(now: Time) -> CircuitBreaker {
 #[test]
 fn every_outcome_in_every_state() {
     use BreakerState::{Closed, HalfOpen, Open};
-    use CallOutcome::{Answered, Failed, Rejected, Unknown};
+    use CallOutcome::{Failed, Rejected, Succeeded, Unknown};
     let now = start();
     let (due, pause) = (now.after(SECOND * 5), SECOND * 5);
     let reopened = Some(Transition::Opened(pause * 2));
     let closed = Some(Transition::Closed(pause));
     for (state, outcome, transition, next) in [
-        (Closed, Answered, None, Closed),
+        (Closed, Succeeded, None, Closed),
         (Closed, Rejected, None, Closed),
         (Closed, Unknown, None, Closed),
         (Closed, Failed, Some(Transition::Opened(pause)), Open),
-        (HalfOpen, Answered, closed, Closed),
+        (HalfOpen, Succeeded, closed, Closed),
         (HalfOpen, Rejected, closed, Closed),
         (HalfOpen, Failed, reopened, Open),
         // The next call becomes the trial.
@@ -46,8 +46,8 @@ fn every_outcome_in_every_state() {
         assert_eq!(breaker.state(due), state);
         assert_eq!(breaker.settle(call, outcome, due, 0), transition, "{state:?}, {outcome:?}");
         assert_eq!(breaker.state(due), next, "{state:?}, {outcome:?}");
-        assert_eq!(breaker.closed().is_some(), next == Closed);
-        assert_eq!(breaker.due().is_some(), next != Closed);
+        assert_eq!(breaker.closed_epoch().is_some(), next == Closed);
+        assert_eq!(breaker.next_trial_at().is_some(), next != Closed);
     }
 }
 
@@ -60,7 +60,7 @@ fn only_consecutive_failures_open_the_breaker() {
             assert_eq!(breaker.settle(epoch, CallOutcome::Failed, now, 0), None);
             assert_eq!(breaker.failures(), failures);
         }
-        assert_eq!(breaker.settle(epoch, CallOutcome::Answered, now, 0), None);
+        assert_eq!(breaker.settle(epoch, CallOutcome::Succeeded, now, 0), None);
         assert_eq!(breaker.failures(), 0);
     }
     for outcome in [CallOutcome::Rejected, CallOutcome::Unknown] {
@@ -96,11 +96,11 @@ fn outcome_from_an_earlier_epoch_is_ignored() {
     let mut breaker = CircuitBreaker::new(BreakerSettings::after_failures(1));
     let old = breaker.admit(now).unwrap();
     assert!(breaker.settle(old, CallOutcome::Failed, now, 0).is_some());
-    assert_eq!(breaker.settle(old, CallOutcome::Answered, now, 0), None);
+    assert_eq!(breaker.settle(old, CallOutcome::Succeeded, now, 0), None);
     assert_eq!(breaker.admit(now), Err(SECOND * 5));
     let trial = breaker.admit(now.after(SECOND * 5)).unwrap();
     assert_eq!(breaker.settle(old, CallOutcome::Failed, now, 0), None);
-    let transition = breaker.settle(trial, CallOutcome::Answered, now, 0);
+    let transition = breaker.settle(trial, CallOutcome::Succeeded, now, 0);
     assert_eq!(transition, Some(Transition::Closed(Duration::ZERO)));
     assert_eq!(breaker.settle(old, CallOutcome::Failed, now, 0), None);
     assert_eq!(breaker.trip(old, now, 0), None);
@@ -115,11 +115,11 @@ fn trial_with_unknown_outcome_lets_the_next_call_try() {
     assert_eq!(breaker.settle(first, CallOutcome::Unknown, later, 0), None);
     let second = breaker.admit(later).unwrap();
     assert_eq!(breaker.settle(first, CallOutcome::Failed, later, 0), None, "it has already ended");
-    let third = breaker.trial().unwrap();
+    let third = breaker.start_trial().unwrap();
     assert_eq!(breaker.settle(second, CallOutcome::Failed, later, 0), None, "it was replaced");
-    let transition = breaker.settle(third, CallOutcome::Answered, later, 0);
+    let transition = breaker.settle(third, CallOutcome::Succeeded, later, 0);
     assert_eq!(transition, Some(Transition::Closed(SECOND * 5)));
-    assert_eq!(breaker.trial(), None, "the breaker is closed");
+    assert_eq!(breaker.start_trial(), None, "the breaker is closed");
 }
 
 #[test]
@@ -159,7 +159,7 @@ mod random {
 
     fn events() -> impl Strategy<Value = Vec<Event>> {
         let outcome = select(vec![
-            CallOutcome::Answered,
+            CallOutcome::Succeeded,
             CallOutcome::Rejected,
             CallOutcome::Failed,
             CallOutcome::Failed,
@@ -184,20 +184,20 @@ mod random {
             let (shortest, longest) = (SECOND, SECOND * 8);
             let settings = BreakerSettings::after_failures(tolerated)
                 .pause(shortest, longest)
-                .relapse_within(SECOND * 3);
+                .keep_backoff_within(SECOND * 3);
             let mut breaker = CircuitBreaker::new(settings);
             let mut now = start();
             let mut calls = vec![breaker.admit(now).unwrap()];
             let mut consecutive = 0;
             for event in events {
-                let (closed, epoch, state) = (breaker.closed(), breaker.epoch, breaker.state(now));
+                let (closed, epoch, state) = (breaker.closed_epoch(), breaker.epoch, breaker.state(now));
                 let (transition, tripped) = match event {
                     Event::Pass(millis) => {
                         now = now.after(Duration::from_millis(millis));
                         continue;
                     }
                     Event::Admit => {
-                        let due = breaker.due();
+                        let due = breaker.next_trial_at();
                         let was_trial = matches!(breaker.state, InnerState::HalfOpen { .. });
                         match breaker.admit(now) {
                             Ok(call) => {
@@ -212,7 +212,7 @@ mod random {
                         continue;
                     }
                     Event::Trial => {
-                        let trial = breaker.trial();
+                        let trial = breaker.start_trial();
                         prop_assert_eq!(trial.is_none(), closed.is_some());
                         calls.extend(trial);
                         continue;
@@ -226,7 +226,7 @@ mod random {
                         }
                         match outcome {
                             CallOutcome::Failed if closed.is_some() => consecutive += 1,
-                            CallOutcome::Answered => consecutive = 0,
+                            CallOutcome::Succeeded => consecutive = 0,
                             _ => {}
                         }
                         (transition, false)
@@ -241,14 +241,14 @@ mod random {
                 match transition {
                     Some(Transition::Opened(pause)) => {
                         prop_assert!(pause >= shortest * 3 / 4 && pause <= longest);
-                        prop_assert_eq!(breaker.due(), Some(now.after(pause)));
+                        prop_assert_eq!(breaker.next_trial_at(), Some(now.after(pause)));
                         if closed.is_some() && !tripped {
                             prop_assert_eq!(consecutive, tolerated);
                         }
                         consecutive = 0;
                     }
                     Some(Transition::Closed(_)) => {
-                        prop_assert!(closed.is_none() && breaker.closed().is_some());
+                        prop_assert!(closed.is_none() && breaker.closed_epoch().is_some());
                         consecutive = 0;
                     }
                     None => prop_assert!(consecutive < tolerated),

@@ -8,10 +8,10 @@ use core::time::Duration;
 
 use crate::decision::{Outcome, Retry};
 use crate::policy::Policy;
-use crate::policy::bucket::Bucket;
+use crate::policy::bucket::TokenBucket;
 use crate::policy::counter::{Concurrency, Quota, settle_used};
-use crate::policy::exact::Exact;
-use crate::receipt::Stamp;
+use crate::policy::exact::ExactTime;
+use crate::receipt::ChargeRecord;
 use crate::state::State;
 use crate::time::{Now, Time, WallTime, Windows};
 
@@ -26,7 +26,7 @@ pub(crate) enum Fit {
 
 /// What a settlement did to one entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Settled {
+pub struct EntrySettlement {
     /// The debt reached its maximum; the excess is forgiven.
     pub saturated: bool,
     /// A refund had no effect.
@@ -35,7 +35,7 @@ pub struct Settled {
     pub applied: i64,
 }
 
-impl Settled {
+impl EntrySettlement {
     /// The correction applied in full.
     const fn in_full(delta: i64) -> Self {
         Self { saturated: false, dropped: false, applied: delta }
@@ -43,21 +43,21 @@ impl Settled {
 
     /// Returns the result of releasing `given` slots of a lease.
     #[must_use]
-    pub fn slots_back(given: u64) -> Self {
+    pub fn slots_released(given: u64) -> Self {
         let applied = i64::try_from(given).map_or(i64::MIN, |given| -given);
         Self { saturated: false, dropped: given == 0, applied }
     }
 
     /// Returns the result of a correction that had no effect.
     #[must_use]
-    pub const fn nothing_of(delta: i64) -> Self {
+    pub const fn without_effect(delta: i64) -> Self {
         Self { saturated: delta > 0, dropped: delta < 0, applied: 0 }
     }
 }
 
 /// One bucket of a decision.
 #[derive(Clone, Copy, Debug)]
-pub struct Account<'a> {
+pub struct BucketEntry<'a> {
     policy: &'a Policy,
     state: State,
     held_until: Time,
@@ -68,7 +68,7 @@ pub struct Account<'a> {
     slots_free_in: Option<Duration>,
 }
 
-impl<'a> Account<'a> {
+impl<'a> BucketEntry<'a> {
     /// Creates an entry for a bucket in `state`, held until `held_until` (zero: not held).
     #[must_use]
     #[inline]
@@ -114,7 +114,7 @@ impl<'a> Account<'a> {
         let (Policy::Bucket(bucket), State::Bucket(tat)) = (self.policy, self.state) else {
             return false;
         };
-        let repaired = bucket.effective(tat, Time::ZERO, now.time);
+        let repaired = bucket.effective_tat(tat, Time::ZERO, now.time);
         self.state = State::Bucket(repaired);
         repaired != tat
     }
@@ -145,7 +145,7 @@ impl<'a> Account<'a> {
         }
         match self.policy {
             Policy::Bucket(bucket) => {
-                match bucket.earliest(self.effective(bucket, now), self.cost, now.time) {
+                match bucket.earliest(self.effective_tat(bucket, now), self.cost, now.time) {
                     Some(time) => Fit::At(time),
                     None => Fit::Blocked(Retry::Never),
                 }
@@ -192,7 +192,7 @@ impl<'a> Account<'a> {
         let used = self.used().saturating_add(self.cost);
         self.state = match self.policy {
             Policy::Bucket(bucket) => {
-                State::Bucket(bucket.spend(self.effective(bucket, now), self.cost, start))
+                State::Bucket(bucket.spend(self.effective_tat(bucket, now), self.cost, start))
             }
             Policy::Quota(_) => State::Quota { ends: self.window, used },
             Policy::Allowance(_) => State::Allowance { used },
@@ -200,20 +200,20 @@ impl<'a> Account<'a> {
         };
     }
 
-    /// Corrects an earlier charge by `delta` tokens. `spend` is its stamp and the start time of its
-    /// receipt; `generation` is the current one.
+    /// Corrects an earlier charge by `delta` tokens. `spend` is its record and the start time of
+    /// its receipt; `generation` is the current one.
     ///
     /// Slots are not settled here: the store releases those of a receipt itself, and without a
     /// receipt nothing is released.
     pub fn settle(
         &mut self,
         delta: i64,
-        spend: Option<(&Stamp, Time)>,
+        spend: Option<(&ChargeRecord, Time)>,
         generation: u32,
         now: Now,
-    ) -> Settled {
+    ) -> EntrySettlement {
         if delta == 0 {
-            return Settled::default();
+            return EntrySettlement::default();
         }
         match *self.policy {
             Policy::Bucket(bucket) => self.settle_bucket(&bucket, delta, spend, generation, now),
@@ -223,63 +223,74 @@ impl<'a> Account<'a> {
                 let before = self.used();
                 let (used, saturated) = settle_used(before, delta, amount.saturating_mul(2));
                 self.state = State::Allowance { used };
-                Settled { saturated, dropped: false, applied: difference(used, before) }
+                EntrySettlement { saturated, dropped: false, applied: difference(used, before) }
             }
-            Policy::Concurrency(_) => Settled::nothing_of(delta),
+            Policy::Concurrency(_) => EntrySettlement::without_effect(delta),
         }
     }
 
     fn settle_bucket(
         &mut self,
-        bucket: &Bucket,
+        bucket: &TokenBucket,
         delta: i64,
-        spend: Option<(&Stamp, Time)>,
+        spend: Option<(&ChargeRecord, Time)>,
         generation: u32,
         now: Now,
-    ) -> Settled {
+    ) -> EntrySettlement {
         let tokens = delta.unsigned_abs();
         let tat = self.tat();
         if delta > 0 {
             let (charged, saturated) = bucket.charge(tat, tokens, now.time);
             self.state = State::Bucket(charged);
             if !saturated {
-                return Settled::in_full(delta);
+                return EntrySettlement::in_full(delta);
             }
             let applied = i64::try_from(bucket.tokens_between(tat, charged, now.time));
-            return Settled { saturated, dropped: false, applied: applied.unwrap_or(i64::MAX) };
+            return EntrySettlement {
+                saturated,
+                dropped: false,
+                applied: applied.unwrap_or(i64::MAX),
+            };
         }
         let built_on = match spend {
-            Some((stamp, start)) if start > now.time => match stamp.state {
-                State::Bucket(then) if stamp.generation == generation => bucket.built_on(tat, then),
+            Some((record, start)) if start > now.time => match record.state {
+                State::Bucket(then) if record.generation == generation => {
+                    bucket.charged_since(tat, then)
+                }
                 // Arrival times of different generations cannot be compared: refund nothing.
-                _ => Exact::MAX,
+                _ => ExactTime::MAX,
             },
-            _ => Exact::ZERO,
+            _ => ExactTime::ZERO,
         };
         let dropped = bucket.span(tokens) <= built_on;
         if dropped {
-            return Settled::nothing_of(delta);
+            return EntrySettlement::without_effect(delta);
         }
-        if tat != Exact::ZERO {
+        if tat != ExactTime::ZERO {
             self.state = State::Bucket(bucket.refund(tat, tokens, built_on, now.time));
         }
         let kept = i64::try_from(bucket.tokens_ceil(built_on)).unwrap_or(i64::MAX);
-        Settled::in_full(delta.saturating_add(kept))
+        EntrySettlement::in_full(delta.saturating_add(kept))
     }
 
-    fn settle_quota(&mut self, quota: Quota, delta: i64, spend: Option<(&Stamp, Time)>) -> Settled {
-        let earlier = spend.is_some_and(|(stamp, _)| match stamp.state {
+    fn settle_quota(
+        &mut self,
+        quota: Quota,
+        delta: i64,
+        spend: Option<(&ChargeRecord, Time)>,
+    ) -> EntrySettlement {
+        let earlier = spend.is_some_and(|(record, _)| match record.state {
             State::Quota { ends, .. } => ends != self.window,
             _ => true,
         });
         if delta < 0 && earlier {
-            return Settled::nothing_of(delta);
+            return EntrySettlement::without_effect(delta);
         }
         let most = quota.amount().saturating_add(quota.max_debt());
         let before = self.used();
         let (used, saturated) = settle_used(before, delta, most);
         self.state = State::Quota { ends: self.window, used };
-        Settled { saturated, dropped: false, applied: difference(used, before) }
+        EntrySettlement { saturated, dropped: false, applied: difference(used, before) }
     }
 
     /// Returns the state at `now` as an outcome with the given `retry`.
@@ -288,7 +299,7 @@ impl<'a> Account<'a> {
     pub fn outcome(&self, now: Now, retry: Option<Retry>) -> Outcome {
         match self.policy {
             Policy::Bucket(bucket) => {
-                let effective = self.effective(bucket, now);
+                let effective = self.effective_tat(bucket, now);
                 Outcome::new(
                     bucket.capacity(),
                     bucket.remaining(effective, now.time),
@@ -329,16 +340,16 @@ impl<'a> Account<'a> {
     }
 
     #[inline]
-    fn tat(&self) -> Exact {
+    fn tat(&self) -> ExactTime {
         match self.state {
             State::Bucket(tat) => tat,
-            _ => Exact::ZERO,
+            _ => ExactTime::ZERO,
         }
     }
 
     #[inline]
-    fn effective(&self, bucket: &Bucket, now: Now) -> Exact {
-        bucket.effective(self.tat(), self.held_until, now.time)
+    fn effective_tat(&self, bucket: &TokenBucket, now: Now) -> ExactTime {
+        bucket.effective_tat(self.tat(), self.held_until, now.time)
     }
 
     fn used(&self) -> u64 {

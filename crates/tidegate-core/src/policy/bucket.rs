@@ -7,29 +7,29 @@
 use core::time::Duration;
 
 use crate::policy::PolicyError;
-use crate::policy::exact::Exact;
+use crate::policy::exact::ExactTime;
 use crate::policy::rate::Rate;
 use crate::policy::wide::mul_div_ceil;
 use crate::time::{MAX_SPAN, Time, nanos};
 
 /// Token bucket policy: rate, capacity, maximum debt and reservation horizon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bucket {
+pub struct TokenBucket {
     rate: Rate,
     capacity: u64,
     max_debt: u64,
     horizon: u64,
     /// Time in which one token refills.
-    token_time: Exact,
+    token_time: ExactTime,
     /// Time from empty to full.
-    fill_time: Exact,
+    fill_time: ExactTime,
     /// Time from the maximum debt to full.
-    deepest: Exact,
+    time_to_full_from_max_debt: ExactTime,
     /// Maximum distance of a valid arrival time from the present.
-    ceiling: Exact,
+    max_tat_distance: ExactTime,
 }
 
-impl Bucket {
+impl TokenBucket {
     pub(crate) fn new(
         rate: Rate,
         capacity: u64,
@@ -41,16 +41,26 @@ impl Bucket {
         }
         let max_debt = max_debt.unwrap_or(capacity);
         let span = |tokens: u128| {
-            Exact::from_units(tokens.saturating_mul(rate.period().into()), rate.tokens())
+            ExactTime::from_units(tokens.saturating_mul(rate.period().into()), rate.tokens())
         };
-        let deepest = span(u128::from(capacity) + u128::from(max_debt));
+        let time_to_full_from_max_debt = span(u128::from(capacity) + u128::from(max_debt));
         let horizon = nanos(horizon);
-        let ceiling = deepest.plus(Exact::whole(horizon), rate.tokens());
-        if ceiling.ceil() > nanos(MAX_SPAN) {
+        let max_tat_distance =
+            time_to_full_from_max_debt.plus(ExactTime::from_nanos(horizon), rate.tokens());
+        if max_tat_distance.ceil() > nanos(MAX_SPAN) {
             return Err(PolicyError::TooLong);
         }
         let (token_time, fill_time) = (span(1), span(capacity.into()));
-        Ok(Self { rate, capacity, max_debt, horizon, token_time, fill_time, deepest, ceiling })
+        Ok(Self {
+            rate,
+            capacity,
+            max_debt,
+            horizon,
+            token_time,
+            fill_time,
+            time_to_full_from_max_debt,
+            max_tat_distance,
+        })
     }
 
     /// Returns the refill rate.
@@ -79,21 +89,21 @@ impl Bucket {
 
     /// Returns the time from empty to full.
     #[must_use]
-    pub const fn time_to_full(&self) -> Exact {
+    pub const fn time_to_full(&self) -> ExactTime {
         self.fill_time
     }
 
     /// Returns the time from the maximum debt to full.
     #[must_use]
-    pub const fn deepest(&self) -> Exact {
-        self.deepest
+    pub const fn time_to_full_from_max_debt(&self) -> ExactTime {
+        self.time_to_full_from_max_debt
     }
 
     /// Returns the maximum distance of a valid arrival time from the present: the time from the
     /// maximum debt to full, plus the horizon.
     #[must_use]
-    pub const fn ceiling(&self) -> Exact {
-        self.ceiling
+    pub const fn max_tat_distance(&self) -> ExactTime {
+        self.max_tat_distance
     }
 
     /// Returns the time in which `tokens` refill: exactly `tokens * P / N`.
@@ -101,23 +111,23 @@ impl Bucket {
     /// More tokens than capacity and debt together give a span beyond every clamp.
     #[must_use]
     #[inline]
-    pub fn span(&self, tokens: u64) -> Exact {
+    pub fn span(&self, tokens: u64) -> ExactTime {
         if tokens == 1 {
             return self.token_time;
         }
         if self.token_time.part == 0 {
-            return Exact { ns: self.token_time.ns.saturating_mul(tokens), part: 0 };
+            return ExactTime { ns: self.token_time.ns.saturating_mul(tokens), part: 0 };
         }
         let units = u128::from(tokens).saturating_mul(self.rate.period().into());
-        Exact::from_units(units, self.rate.tokens())
+        ExactTime::from_units(units, self.rate.tokens())
     }
 
     /// Normalizes a stored arrival time to this rate. A fraction that is too large was written
     /// under another rate: the store was given two policies for one limit.
     #[must_use]
     #[inline]
-    pub fn in_rate(&self, tat: Exact) -> Exact {
-        if tat.part >= self.rate.tokens() { Exact::whole(tat.ceil()) } else { tat }
+    pub fn normalize(&self, tat: ExactTime) -> ExactTime {
+        if tat.part >= self.rate.tokens() { ExactTime::from_nanos(tat.ceil()) } else { tat }
     }
 
     /// Returns the arrival time in effect at `now`: the stored one, lowered if a clock that stepped
@@ -126,11 +136,11 @@ impl Bucket {
     /// After a hold the bucket is empty and refills from there.
     #[must_use]
     #[inline]
-    pub fn effective(&self, tat: Exact, held_until: Time, now: Time) -> Exact {
+    pub fn effective_tat(&self, tat: ExactTime, held_until: Time, now: Time) -> ExactTime {
         let n = self.rate.tokens();
         let mut tat = tat;
         if tat.ns > now.as_nanos() {
-            tat = self.in_rate(tat).min(exact(now).plus(self.ceiling, n));
+            tat = self.normalize(tat).min(exact(now).plus(self.max_tat_distance, n));
         }
         if held_until > Time::ZERO {
             tat = tat.max(exact(held_until).plus(self.fill_time, n));
@@ -142,7 +152,7 @@ impl Bucket {
     /// they never do.
     #[must_use]
     #[inline]
-    pub fn earliest(&self, effective: Exact, cost: u64, now: Time) -> Option<Time> {
+    pub fn earliest(&self, effective: ExactTime, cost: u64, now: Time) -> Option<Time> {
         if cost > self.capacity {
             return None;
         }
@@ -154,7 +164,7 @@ impl Bucket {
     /// Returns the arrival time after spending `cost` tokens at `start`.
     #[must_use]
     #[inline]
-    pub fn spend(&self, effective: Exact, cost: u64, start: Time) -> Exact {
+    pub fn spend(&self, effective: ExactTime, cost: u64, start: Time) -> ExactTime {
         effective.max(exact(start)).plus(self.span(cost), self.rate.tokens())
     }
 
@@ -163,31 +173,31 @@ impl Bucket {
     /// token takes whole nanoseconds.
     #[must_use]
     #[inline]
-    pub fn try_spend(&self, effective: Exact, cost: u64, now: Time) -> Option<Exact> {
+    pub fn try_spend(&self, effective: ExactTime, cost: u64, now: Time) -> Option<ExactTime> {
         if self.rate.tokens() > 1 || effective.part > 0 {
             let after = self.spend(effective, cost, now);
             return self.fits(after, now).then_some(after);
         }
         let now = now.as_nanos();
         let after = effective.ns.max(now).saturating_add(self.token_time.ns.saturating_mul(cost));
-        (after <= now.saturating_add(self.fill_time.ns)).then_some(Exact::whole(after))
+        (after <= now.saturating_add(self.fill_time.ns)).then_some(ExactTime::from_nanos(after))
     }
 
     /// Returns whether a spend that leads to the arrival time `after` fits at `now`. Equivalent to
     /// [`earliest`](Self::earliest) not being later than `now`.
     #[must_use]
     #[inline]
-    pub fn fits(&self, after: Exact, now: Time) -> bool {
+    pub fn fits(&self, after: ExactTime, now: Time) -> bool {
         after <= exact(now).plus(self.fill_time, self.rate.tokens())
     }
 
     /// Returns the number of whole tokens available at `now`.
     #[must_use]
     #[inline]
-    pub fn remaining(&self, effective: Exact, now: Time) -> u64 {
+    pub fn remaining(&self, effective: ExactTime, now: Time) -> u64 {
         let n = self.rate.tokens();
         let gap = effective.minus(exact(now), n);
-        if gap == Exact::ZERO {
+        if gap == ExactTime::ZERO {
             return self.capacity;
         }
         let available = self.fill_time.minus(gap, n);
@@ -207,7 +217,7 @@ impl Bucket {
     #[must_use]
     pub fn millitokens(&self, reset: Duration) -> u64 {
         let n = self.rate.tokens();
-        let available = self.fill_time.minus(Exact::whole(nanos(reset)), n).units(n);
+        let available = self.fill_time.minus(ExactTime::from_nanos(nanos(reset)), n).units(n);
         let milli = available.saturating_mul(1_000) / u128::from(self.rate.period());
         u64::try_from(milli).unwrap_or(u64::MAX)
     }
@@ -215,18 +225,18 @@ impl Bucket {
     /// Returns the time until the bucket is full, rounded up to a nanosecond.
     #[must_use]
     #[inline]
-    pub fn reset(&self, effective: Exact, now: Time) -> Duration {
+    pub fn reset(&self, effective: ExactTime, now: Time) -> Duration {
         Duration::from_nanos(effective.minus(exact(now), self.rate.tokens()).ceil())
     }
 
     /// Charges `tokens` more, into debt if necessary. Returns the new arrival time and whether the
     /// debt reached its maximum, in which case the excess is forgiven.
     #[must_use]
-    pub fn charge(&self, tat: Exact, tokens: u64, now: Time) -> (Exact, bool) {
+    pub fn charge(&self, tat: ExactTime, tokens: u64, now: Time) -> (ExactTime, bool) {
         let n = self.rate.tokens();
-        let tat = self.effective(tat, Time::ZERO, now).max(exact(now));
+        let tat = self.effective_tat(tat, Time::ZERO, now).max(exact(now));
         let wanted = tat.plus(self.span(tokens), n);
-        let bound = exact(now).plus(self.deepest, n);
+        let bound = exact(now).plus(self.time_to_full_from_max_debt, n);
         // A reservation may have moved the arrival time past the bound. Do not lower it.
         if wanted > bound { (tat.max(bound), true) } else { (wanted, false) }
     }
@@ -234,9 +244,9 @@ impl Bucket {
     /// Refunds `tokens`, less the span `built_on` that later reservations already depend on. The
     /// bucket never exceeds its capacity.
     #[must_use]
-    pub fn refund(&self, tat: Exact, tokens: u64, built_on: Exact, now: Time) -> Exact {
+    pub fn refund(&self, tat: ExactTime, tokens: u64, built_on: ExactTime, now: Time) -> ExactTime {
         let n = self.rate.tokens();
-        let tat = self.effective(tat, Time::ZERO, now);
+        let tat = self.effective_tat(tat, Time::ZERO, now);
         if tat <= exact(now) {
             return tat;
         }
@@ -248,46 +258,46 @@ impl Bucket {
     #[must_use]
     pub fn wait_for(&self, tokens: u64, reset: Duration) -> Duration {
         let n = self.rate.tokens();
-        let after = Exact::whole(nanos(reset)).plus(self.span(tokens), n);
+        let after = ExactTime::from_nanos(nanos(reset)).plus(self.span(tokens), n);
         Duration::from_nanos(after.minus(self.fill_time, n).ceil())
     }
 
     /// Returns the number of whole tokens between two arrival times. `before` may have passed
     /// already.
     #[must_use]
-    pub fn tokens_between(&self, before: Exact, after: Exact, now: Time) -> u64 {
+    pub fn tokens_between(&self, before: ExactTime, after: ExactTime, now: Time) -> u64 {
         let n = self.rate.tokens();
-        let before = self.effective(before, Time::ZERO, now).max(exact(now));
+        let before = self.effective_tat(before, Time::ZERO, now).max(exact(now));
         let tokens = after.minus(before, n).units(n) / u128::from(self.rate.period());
         u64::try_from(tokens).unwrap_or(u64::MAX)
     }
 
     /// Returns the number of tokens that refill in `span`, rounded up.
     #[must_use]
-    pub fn tokens_ceil(&self, span: Exact) -> u64 {
+    pub fn tokens_ceil(&self, span: ExactTime) -> u64 {
         let tokens = span.units(self.rate.tokens()).div_ceil(self.rate.period().into());
         u64::try_from(tokens).unwrap_or(u64::MAX)
     }
 
     /// Returns what has been charged to the bucket since a reservation left it at `stamp`.
     #[must_use]
-    pub fn built_on(&self, tat: Exact, stamp: Exact) -> Exact {
+    pub fn charged_since(&self, tat: ExactTime, stamp: ExactTime) -> ExactTime {
         tat.minus(stamp, self.rate.tokens())
     }
 
     /// Returns the arrival time of an empty bucket.
     #[must_use]
-    pub fn empty(&self, now: Time) -> Exact {
+    pub fn empty_tat(&self, now: Time) -> ExactTime {
         exact(now).plus(self.fill_time, self.rate.tokens())
     }
 
     /// Converts the arrival time `tat` under `old` to this policy, keeping the tokens, capped at
     /// the new capacity and rounded down.
     #[must_use]
-    pub fn keep_tokens(&self, old: &Self, tat: Exact, now: Time) -> Exact {
+    pub fn keep_tokens(&self, old: &Self, tat: ExactTime, now: Time) -> ExactTime {
         let deficit = old.deficit_units(tat, now);
         if deficit == 0 {
-            return Exact::ZERO;
+            return ExactTime::ZERO;
         }
         let (old_period, period) = (u128::from(old.rate.period()), u128::from(self.rate.period()));
         let (whole, rest) = (deficit / old_period, deficit % old_period);
@@ -296,41 +306,42 @@ impl Bucket {
         let grown = whole.saturating_add(self.capacity.into());
         let Some(whole) = grown.checked_sub(old.capacity.into()) else {
             // More than a whole token above the new capacity: the fraction cannot outweigh it.
-            return Exact::ZERO;
+            return ExactTime::ZERO;
         };
-        let deepest = u128::from(self.capacity) + u128::from(self.max_debt);
-        let units = whole.min(deepest).saturating_mul(period).saturating_add(rest);
+        let time_to_full_from_max_debt = u128::from(self.capacity) + u128::from(self.max_debt);
+        let units =
+            whole.min(time_to_full_from_max_debt).saturating_mul(period).saturating_add(rest);
         self.tat_after(units, now)
     }
 
     /// Converts the arrival time `tat` under `old` to this policy, keeping the fill level as a
     /// fraction of the capacity, rounded down.
     #[must_use]
-    pub fn keep_share(&self, old: &Self, tat: Exact, now: Time) -> Exact {
+    pub fn keep_proportion(&self, old: &Self, tat: ExactTime, now: Time) -> ExactTime {
         // The ratio of deficit to fill time is kept. Both are in units of 1/N ns.
         let full = |bucket: &Self| u128::from(bucket.capacity) * u128::from(bucket.rate.period());
         self.tat_after(mul_div_ceil(old.deficit_units(tat, now), full(self), full(old)), now)
     }
 
     /// Returns the arrival time `units` of 1/N ns after `now`, limited by the maximum debt.
-    fn tat_after(&self, units: u128, now: Time) -> Exact {
+    fn tat_after(&self, units: u128, now: Time) -> ExactTime {
         if units == 0 {
-            return Exact::ZERO;
+            return ExactTime::ZERO;
         }
         let n = self.rate.tokens();
-        exact(now).plus(Exact::from_units(units, n).min(self.deepest), n)
+        exact(now).plus(ExactTime::from_units(units, n).min(self.time_to_full_from_max_debt), n)
     }
 
     /// Returns the time to full in units of `1/N` ns.
-    fn deficit_units(&self, tat: Exact, now: Time) -> u128 {
+    fn deficit_units(&self, tat: ExactTime, now: Time) -> u128 {
         let n = self.rate.tokens();
-        self.effective(tat, Time::ZERO, now).minus(exact(now), n).units(n)
+        self.effective_tat(tat, Time::ZERO, now).minus(exact(now), n).units(n)
     }
 }
 
 #[inline]
-fn exact(time: Time) -> Exact {
-    Exact::whole(time.as_nanos())
+fn exact(time: Time) -> ExactTime {
+    ExactTime::from_nanos(time.as_nanos())
 }
 
 #[cfg(test)]
@@ -339,16 +350,16 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn bucket(rate: &str, capacity: u64) -> Bucket {
-        Bucket::new(rate.parse().unwrap(), capacity, None, Duration::ZERO).unwrap()
+    fn bucket(rate: &str, capacity: u64) -> TokenBucket {
+        TokenBucket::new(rate.parse().unwrap(), capacity, None, Duration::ZERO).unwrap()
     }
 
     fn admitted(rate: &str, capacity: u64, step: u64, total: u64) -> u64 {
         let bucket = bucket(rate, capacity);
-        let (mut tat, mut count) = (Exact::ZERO, 0);
+        let (mut tat, mut count) = (ExactTime::ZERO, 0);
         for now in (0..=total).step_by(usize::try_from(step).unwrap()) {
             let now = Time::from_nanos(now);
-            let effective = bucket.effective(tat, Time::ZERO, now);
+            let effective = bucket.effective_tat(tat, Time::ZERO, now);
             if bucket.earliest(effective, 1, now) == Some(now) {
                 tat = bucket.spend(effective, 1, now);
                 count += 1;
@@ -396,12 +407,12 @@ mod tests {
     fn earliest_fits_and_try_spend_agree() {
         for rate in ["1/s", "3/7s", "1.5/s", "999/min"] {
             let bucket = bucket(rate, 10);
-            for tat in (0..25 * SECOND).step_by(97_654_321).map(Exact::whole) {
+            for tat in (0..25 * SECOND).step_by(97_654_321).map(ExactTime::from_nanos) {
                 for (now, cost) in
                     [(0, 1), (5 * SECOND + 1, 3), (9 * SECOND, 10), (SECOND, 11), (0, u64::MAX)]
                 {
                     let now = Time::from_nanos(now);
-                    let effective = bucket.effective(tat, Time::ZERO, now);
+                    let effective = bucket.effective_tat(tat, Time::ZERO, now);
                     let after = bucket.spend(effective, cost, now);
                     let fits = bucket.fits(after, now);
                     let due = bucket.earliest(effective, cost, now) == Some(now);
@@ -427,7 +438,7 @@ mod tests {
         let until = Time::from_nanos(5 * SECOND);
         let level = |secs: u64| {
             let now = Time::from_nanos(secs * SECOND);
-            bucket.remaining(bucket.effective(Exact::ZERO, until, now), now)
+            bucket.remaining(bucket.effective_tat(ExactTime::ZERO, until, now), now)
         };
         assert_eq!([level(0), level(5), level(6), level(14), level(15)], [0, 0, 1, 9, 10]);
     }
@@ -435,17 +446,20 @@ mod tests {
     #[test]
     fn clock_step_back_locks_out_for_a_bounded_time() {
         let bucket = bucket("1/s", 10);
-        let tat = Exact::whole(1_000_000 * SECOND);
-        let effective = bucket.effective(tat, Time::ZERO, Time::ZERO);
-        assert_eq!(effective, Exact::whole(20 * SECOND));
+        let tat = ExactTime::from_nanos(1_000_000 * SECOND);
+        let effective = bucket.effective_tat(tat, Time::ZERO, Time::ZERO);
+        assert_eq!(effective, ExactTime::from_nanos(20 * SECOND));
     }
 
     #[test]
     fn spans_over_a_hundred_years_are_rejected() {
         let rate: Rate = "1/10day".parse().unwrap();
-        assert!(Bucket::new(rate, 1_000, None, Duration::ZERO).is_ok());
-        assert_eq!(Bucket::new(rate, 2_000, None, Duration::ZERO), Err(PolicyError::TooLong));
+        assert!(TokenBucket::new(rate, 1_000, None, Duration::ZERO).is_ok());
+        assert_eq!(TokenBucket::new(rate, 2_000, None, Duration::ZERO), Err(PolicyError::TooLong));
         let fast: Rate = "4000000000/s".parse().unwrap();
-        assert_eq!(Bucket::new(fast, u64::MAX, None, Duration::ZERO), Err(PolicyError::TooLong));
+        assert_eq!(
+            TokenBucket::new(fast, u64::MAX, None, Duration::ZERO),
+            Err(PolicyError::TooLong)
+        );
     }
 }

@@ -7,14 +7,14 @@
 ///
 /// Values of the same rate can be compared; values of different rates must not be mixed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Exact {
+pub struct ExactTime {
     /// Whole nanoseconds.
     pub ns: u64,
     /// Fraction in units of `1/N` ns, below `N`.
     pub part: u32,
 }
 
-impl Exact {
+impl ExactTime {
     /// Zero. As an arrival time: a bucket that has never been used.
     pub const ZERO: Self = Self { ns: 0, part: 0 };
     /// The largest value.
@@ -22,11 +22,11 @@ impl Exact {
 
     /// `ns` whole nanoseconds.
     #[must_use]
-    pub const fn whole(ns: u64) -> Self {
+    pub const fn from_nanos(ns: u64) -> Self {
         Self { ns, part: 0 }
     }
 
-    /// `units / n` nanoseconds; [`Exact::MAX`] if that does not fit.
+    /// `units / n` nanoseconds; [`ExactTime::MAX`] if that does not fit.
     pub(crate) fn from_units(units: u128, n: u32) -> Self {
         let n = u128::from(n);
         match (u64::try_from(units / n), u32::try_from(units % n)) {
@@ -83,13 +83,13 @@ mod tests {
 
     #[test]
     fn addition_carries_and_subtraction_borrows() {
-        let a = Exact { ns: 5, part: 2 };
-        let b = Exact { ns: 1, part: 1 };
-        assert_eq!(a.plus(b, 3), Exact { ns: 7, part: 0 });
-        assert_eq!(Exact { ns: 7, part: 0 }.minus(b, 3), a);
-        assert_eq!(b.minus(a, 3), Exact::ZERO);
-        assert_eq!(Exact::MAX.plus(b, 3), Exact::MAX);
+        let a = ExactTime { ns: 5, part: 2 };
+        let b = ExactTime { ns: 1, part: 1 };
+        assert_eq!(a.plus(b, 3), ExactTime { ns: 7, part: 0 });
+        assert_eq!(ExactTime { ns: 7, part: 0 }.minus(b, 3), a);
+        assert_eq!(b.minus(a, 3), ExactTime::ZERO);
+        assert_eq!(ExactTime::MAX.plus(b, 3), ExactTime::MAX);
         assert_eq!(a.ceil(), 6);
-        assert_eq!(Exact::from_units(a.units(3), 3), a);
+        assert_eq!(ExactTime::from_units(a.units(3), 3), a);
     }
 }

@@ -114,7 +114,7 @@ impl Rate {
 
     /// Returns the number of whole tokens per second, at least 1: the default burst.
     #[must_use]
-    pub fn one_seconds_worth(self) -> u64 {
+    pub fn default_burst(self) -> u64 {
         let whole = u128::from(self.tokens) * u128::from(NANOS_PER_SEC) / u128::from(self.period);
         u64::try_from(whole).unwrap_or(u64::MAX).max(1)
     }
@@ -197,8 +197,8 @@ mod tests {
 
     #[test]
     fn default_burst_is_one_second_of_tokens() {
-        assert_eq!("50/s".parse::<Rate>().unwrap().one_seconds_worth(), 50);
-        assert_eq!("1.9/s".parse::<Rate>().unwrap().one_seconds_worth(), 1);
-        assert_eq!("7/min".parse::<Rate>().unwrap().one_seconds_worth(), 1);
+        assert_eq!("50/s".parse::<Rate>().unwrap().default_burst(), 50);
+        assert_eq!("1.9/s".parse::<Rate>().unwrap().default_burst(), 1);
+        assert_eq!("7/min".parse::<Rate>().unwrap().default_burst(), 1);
     }
 }

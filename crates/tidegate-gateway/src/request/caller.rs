@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayString;
 use http::HeaderMap;
-use tidegate::pacer::Caller;
+use tidegate::pacer::CallerId;
 use tidegate_http::identity::{ClientAddress, IPV6_CLIENT_BITS, TrustedProxies, client_network};
 use tidegate_providers::Credential;
 
@@ -60,12 +60,12 @@ pub(crate) struct CallerIdentity {
 
 impl CallerIdentity {
     /// Returns the identity used for scheduling.
-    pub(crate) fn pacer_caller(&self) -> Caller {
+    pub(crate) fn pacer_caller(&self) -> CallerId {
         let peer = match &self.tenant {
             Some(tenant) if self.peer.is_trusted => hash(tenant),
             _ => network_number(self.peer.address),
         };
-        let caller = Caller::new(peer).credential(credential_number(&self.credential));
+        let caller = CallerId::new(peer).credential(credential_number(&self.credential));
         if self.peer.is_trusted { caller.trusted() } else { caller }
     }
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use tidegate::pacer::Caller;
+use tidegate::pacer::CallerId;
 
 /// Maximum number of waiting calls per provider key.
 const MAX_PER_ACCOUNT: usize = 10_000;
@@ -50,7 +50,7 @@ impl QueueFull {
 pub(crate) struct QueueMember {
     /// Identifies the account while the call lives.
     pub(crate) account: usize,
-    pub(crate) caller: Caller,
+    pub(crate) caller: CallerId,
     /// The tenant named by the caller.
     pub(crate) tenant: Option<Arc<str>>,
 }
@@ -68,7 +68,7 @@ impl QueueMember {
 enum CountKey {
     Account(usize),
     Peer(u64),
-    Tenant(Caller, Arc<str>),
+    Tenant(CallerId, Arc<str>),
 }
 
 /// Number of waiting calls by account, peer and tenant.
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     fn member(account: usize, peer: u64, tenant: Option<&str>) -> QueueMember {
-        let caller = Caller::new(peer);
+        let caller = CallerId::new(peer);
         QueueMember { account, caller, tenant: tenant.map(Into::into) }
     }
 

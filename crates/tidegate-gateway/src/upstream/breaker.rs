@@ -236,7 +236,7 @@ impl AdmittedAttempt {
     /// Records the result of the attempt.
     pub(crate) fn settle<T>(mut self, result: &Result<T, CallError>) {
         let error = result.as_ref().err();
-        self.record(error.map_or(CallOutcome::Answered, outcome_of), error);
+        self.record(error.map_or(CallOutcome::Succeeded, outcome_of), error);
     }
 
     fn ended_call(&self, outcome: CallOutcome, is_overload: bool) -> EndedCall {
@@ -315,7 +315,7 @@ impl State {
         // Half of them must belong to other models or keys before the provider is to blame.
         let needed = failures.div_ceil(2);
         match (ended.outcome, &mut self.first_failing) {
-            (CallOutcome::Answered, _) => self.first_failing = None,
+            (CallOutcome::Succeeded, _) => self.first_failing = None,
             (CallOutcome::Failed, None) => self.first_failing = Some((model.clone(), Vec::new())),
             (CallOutcome::Failed, Some((first, others)))
                 if first != model && others.len() < needed && !others.contains(&ended.call) =>

@@ -347,7 +347,7 @@ impl Upstream {
 fn breaker_settings(failures: u32, open_for: Duration) -> BreakerSettings {
     BreakerSettings::after_failures(failures)
         .pause(open_for, open_for.max(MAX_OPEN_FOR))
-        .relapse_within(open_for * 2)
+        .keep_backoff_within(open_for * 2)
 }
 
 fn target_error(name: &Provider, source: RequestError) -> GatewayError {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use tidegate_gateway::Gateway;
-use tidegate_sim::{Delay, Ending, Fault};
+use tidegate_sim::{CallEnding, Delay, Fault};
 use tokio::time::timeout;
 
 use crate::support::{
@@ -55,7 +55,7 @@ async fn cancelling_a_sent_call_closes_the_connection() {
             assert!(is_idle(&gateway), "{name} {mode:?}: {:?}", gateway.status());
             let ledger = simulator.ledger();
             assert_eq!(
-                ledger.count(|entry| entry.ending == Ending::Abandoned),
+                ledger.count(|entry| entry.ending == CallEnding::Abandoned),
                 1,
                 "{name} {mode:?}"
             );
@@ -74,7 +74,7 @@ async fn cancelling_a_stream_closes_the_connection() {
         drop(response);
         tokio::time::sleep(SECOND * 2).await;
         assert!(is_idle(&gateway), "{name}");
-        let abandoned = simulator.ledger().count(|entry| entry.ending == Ending::Abandoned);
+        let abandoned = simulator.ledger().count(|entry| entry.ending == CallEnding::Abandoned);
         assert_eq!(abandoned, 1, "{name}");
     }
 }

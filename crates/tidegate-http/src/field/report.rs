@@ -120,7 +120,7 @@ impl<'a> Report<'a> {
 
     /// Sets the unit.
     #[must_use]
-    pub fn counting(mut self, unit: Unit) -> Self {
+    pub fn with_unit(mut self, unit: Unit) -> Self {
         self.unit = unit;
         self
     }

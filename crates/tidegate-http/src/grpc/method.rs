@@ -80,7 +80,7 @@ impl PerMethod {
     }
 
     /// Sets the policy for all methods without one of their own.
-    pub fn otherwise(mut self, policy: LimitLayer) -> Self {
+    pub fn fallback(mut self, policy: LimitLayer) -> Self {
         self.table().otherwise = Some(policy.into_shared());
         self
     }

@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, QuotaViolation, StatusExt as _};
 
 use crate::field::{RETRY_AFTER_MS, Report, RetryAfter};
-use crate::key::Unkeyed;
+use crate::key::MissingKeyError;
 use crate::refusal::{Refusal, RefusalCause};
 
 /// Domain of `ErrorInfo` reasons.
@@ -57,13 +57,13 @@ fn code_and_message(refusal: &Refusal<'_>) -> (Code, &'static str) {
         (RefusalCause::Store, _) => {
             (Code::Unavailable, "Rate limits cannot be checked at the moment")
         }
-        (RefusalCause::Unkeyed(Unkeyed::BadRequest), _) => {
+        (RefusalCause::MissingKey(MissingKeyError::BadRequest), _) => {
             (Code::InvalidArgument, "The call has no key to charge")
         }
-        (RefusalCause::Unkeyed(Unkeyed::Unauthorized), _) => {
+        (RefusalCause::MissingKey(MissingKeyError::Unauthorized), _) => {
             (Code::Unauthenticated, "The call has no credential to charge")
         }
-        (RefusalCause::Unkeyed(Unkeyed::NoPeer), _) => {
+        (RefusalCause::MissingKey(MissingKeyError::NoPeer), _) => {
             let message = "The server does not know the peer address; put a PeerAddr into the \
                            extensions of each request";
             (Code::Internal, message)

@@ -95,7 +95,7 @@ impl HostCheck {
 ///
 /// # Errors
 /// Returns an error if the request has an origin, or comes from another site.
-pub fn check_page(headers: &HeaderMap) -> Result<(), HostError> {
+pub fn reject_browser_requests(headers: &HeaderMap) -> Result<(), HostError> {
     if headers.contains_key(ORIGIN) || !is_own_site(headers, Page::Unknown) {
         return Err(HostError::ForeignOrigin);
     }
@@ -256,9 +256,9 @@ mod tests {
 
     #[test]
     fn check_page_rejects_browser_requests() {
-        let check = |name, value| check_page(&HeaderMap::from_iter([(name, value)]));
+        let check = |name, value| reject_browser_requests(&HeaderMap::from_iter([(name, value)]));
         let text = HeaderValue::from_static;
-        assert!(check_page(&HeaderMap::new()).is_ok());
+        assert!(reject_browser_requests(&HeaderMap::new()).is_ok());
         assert!(check(SEC_FETCH_SITE, text("none")).is_ok());
         assert!(check(SEC_FETCH_SITE, text("cross-site")).is_err());
         assert!(check(SEC_FETCH_SITE, text("same-site")).is_err());

@@ -66,7 +66,8 @@ pub(super) struct ClientIp;
 /// The server must provide peer addresses. With axum, use
 /// `router.into_make_service_with_connect_info::<SocketAddr>()`; with any other server, put a
 /// [`PeerAddr`](crate::identity::PeerAddr) into the extensions of each request. Without it,
-/// requests are refused with status 500, unless another [`Missing`](super::Missing) is chosen.
+/// requests are refused with status 500, unless another [`MissingKey`](super::MissingKey) is
+/// chosen.
 pub const fn client_ip() -> RequestKey {
     RequestKey(Kind::ClientIp(ClientIp))
 }

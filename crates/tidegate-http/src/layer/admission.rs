@@ -14,8 +14,8 @@ use super::settings_source::SettingsSource;
 use crate::field::Styles;
 use crate::head::Head;
 use crate::identity::ClientAddress;
-use crate::key::{KeySource, Missing};
-use crate::problem::Problems;
+use crate::key::{KeySource, MissingKey};
+use crate::problem::ProblemRenderer;
 use crate::refusal::Refusal;
 
 /// Admission in three tiers: back-pressure from pending requests, the client, and its organization.
@@ -56,9 +56,9 @@ use crate::refusal::Refusal;
 ///
 /// Rules, shadow mode and the allow-list belong to the admission, and change with it. In shadow
 /// mode no request is refused, not even without a key or when the store is unavailable; no header
-/// fields are added, and every handler gets a [`Decided`](super::Decided). The allow-list compares
-/// keys as this layer writes them: hashed for [`api_key`](crate::key::api_key) and
-/// [`bearer`](crate::key::bearer), tagged for [`first_of`](crate::key::first_of).
+/// fields are added, and every handler gets a [`RequestDecision`](super::RequestDecision). The
+/// allow-list compares keys as this layer writes them: hashed for [`api_key`](crate::key::api_key)
+/// and [`bearer`](crate::key::bearer), tagged for [`first_of`](crate::key::first_of).
 #[derive(Clone)]
 #[must_use]
 pub struct AdmissionLayer {
@@ -90,7 +90,7 @@ impl AdmissionLayer {
 
     /// Sets what to do with requests without an organization. The default charges the client
     /// address instead. A repeated header field counts as no key.
-    pub fn missing_organization(mut self, missing: Missing) -> Self {
+    pub fn missing_organization(mut self, missing: MissingKey) -> Self {
         self.tiers(|tiers| tiers.missing_organization = missing);
         self
     }
@@ -98,10 +98,10 @@ impl AdmissionLayer {
     /// Sets what to do with requests without a client key. The default charges the client address
     /// instead. A repeated header field counts as no key.
     ///
-    /// With [`Missing::Skip`] the rules of the admission decide: the tier is skipped, or with
+    /// With [`MissingKey::Skip`] the rules of the admission decide: the tier is skipped, or with
     /// [`Rules::limit_connections`](tidegate::admission::Rules::limit_connections) each connection
     /// gets its own bucket.
-    pub fn missing_client(mut self, missing: Missing) -> Self {
+    pub fn missing_client(mut self, missing: MissingKey) -> Self {
         self.tiers(|tiers| tiers.missing_client = missing);
         self
     }
@@ -136,19 +136,20 @@ impl AdmissionLayer {
     }
 
     /// Sets the type URIs of problem documents.
-    pub fn problems(mut self, problems: Problems) -> Self {
+    pub fn problems(mut self, problems: ProblemRenderer) -> Self {
         self.change().problems = problems;
         self
     }
 
-    /// Puts the decision into the extensions of every request as [`Decided`](super::Decided).
+    /// Puts the decision into the extensions of every request as
+    /// [`RequestDecision`](super::RequestDecision).
     pub fn expose(mut self) -> Self {
         self.change().expose = true;
         self
     }
 
     /// Lets pages of other origins read the fields, using `Access-Control-Expose-Headers`.
-    pub fn readable_by_browsers(mut self) -> Self {
+    pub fn expose_headers(mut self) -> Self {
         self.change().expose_headers = true;
         self
     }

@@ -12,9 +12,9 @@ use tidegate::now_or_never;
 use tower_service::Service;
 
 use super::Body;
-use super::decision::decided::Decided;
 use super::decision::decision_future::DecisionFuture;
 use super::decision::pending_decision::{PendingDecision, Precheck, StoreDecision};
+use super::decision::request_decision::RequestDecision;
 use super::response::admitted::Admitted;
 use super::response::future::{ResponseFuture, WaitingRequest};
 use super::response::render;
@@ -60,7 +60,7 @@ where
             Precheck::Admit if !settings.exposes_decisions() => {
                 return ResponseFuture::serving(inner, request, None);
             }
-            Precheck::Admit => Ok(Admitted::with_decision(Decided::no_limits())),
+            Precheck::Admit => Ok(Admitted::with_decision(RequestDecision::no_limits())),
             Precheck::Refuse(unkeyed) => settings.judge_unkeyed(&pending, unkeyed, refuse),
             Precheck::Decide => match decide_locally(settings, &pending) {
                 Some(decision) => settings.judge(pending, decision, refuse),

@@ -12,7 +12,7 @@ use super::log::LayerLog;
 use crate::field::Styles;
 use crate::head::Head;
 use crate::identity::ClientAddress;
-use crate::problem::Problems;
+use crate::problem::ProblemRenderer;
 use crate::refusal::Refusal;
 
 /// Predicate for requests that are charged nothing.
@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     pub(super) tiers: Option<Tiers>,
     pub(super) clients: ClientAddress,
     pub(super) styles: Styles,
-    pub(super) problems: Problems,
+    pub(super) problems: ProblemRenderer,
     pub(super) exempt: Option<Exempt>,
     pub(super) shadow: bool,
     pub(super) expose: bool,
@@ -51,7 +51,7 @@ impl Settings {
         self.shadow || self.tiers.as_ref().is_some_and(Tiers::in_shadow)
     }
 
-    /// Returns whether handlers get a `Decided` with every request.
+    /// Returns whether handlers get a `RequestDecision` with every request.
     pub(super) fn exposes_decisions(&self) -> bool {
         self.expose || self.in_shadow()
     }

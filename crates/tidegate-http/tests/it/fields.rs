@@ -146,7 +146,7 @@ fn units_are_written_unless_requests() {
     let inline = Limit::inline(Policy::per_second(1).capacity(5).build().unwrap());
     let reports = [
         Report::of(&slots, &Outcome::new(4, 1, None, None)),
-        Report::of(&inline, &outcome(5, 2, 3_000, None)).counting(Unit::TOKENS),
+        Report::of(&inline, &outcome(5, 2, 3_000, None)).with_unit(Unit::TOKENS),
     ];
     assert_eq!(
         written(Style::Draft11, &reports)[0],

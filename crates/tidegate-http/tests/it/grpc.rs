@@ -11,8 +11,8 @@ use tidegate::clock::ManualClock;
 use tidegate::{Engine, Limiter, MemoryStore, Policy, Retry};
 use tidegate_http::field::{Report, RetryAfter};
 use tidegate_http::grpc::{CallError, PerMethod, status};
-use tidegate_http::key::{self, Missing};
-use tidegate_http::layer::{AdmissionLayer, LimitLayer, Limited, Rule};
+use tidegate_http::key::{self, MissingKey};
+use tidegate_http::layer::{AdmissionLayer, LimitLayer, LimitRule, Limited};
 use tidegate_http::{Refusal, RefusalCause};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -128,7 +128,7 @@ async fn each_method_has_its_own_policy() {
     let limits = PerMethod::new()
         .method("/grpc.health.v1.Health/Check", by_user(limiter(&engine, "checks", 1)))
         .service("/grpc.health.v1.Health", by_user(limiter(&engine, "health", 2)))
-        .otherwise(by_user(limiter(&engine, "rest", 9)));
+        .fallback(by_user(limiter(&engine, "rest", 9)));
     let service = Service::behind(limits).await;
     let mut client = service.client().await;
     check(&mut client, "alice").await.unwrap();
@@ -170,18 +170,18 @@ async fn calls_without_a_key_are_refused_as_configured() {
     let (engine, _) = engine();
     let rule = |missing| {
         let user = key::header("x-token");
-        LimitLayer::new().rule(Rule::new(limiter(&engine, "users", 2), user).missing(missing))
+        LimitLayer::new().rule(LimitRule::new(limiter(&engine, "users", 2), user).missing(missing))
     };
     for (missing, code) in [
-        (Missing::BadRequest, Code::InvalidArgument),
-        (Missing::Unauthorized, Code::Unauthenticated),
+        (MissingKey::BadRequest, Code::InvalidArgument),
+        (MissingKey::Unauthorized, Code::Unauthenticated),
     ] {
         let service = Service::behind(rule(missing)).await;
         let status = check(&mut service.client().await, "alice").await.unwrap_err();
         assert_eq!(status.code(), code);
     }
     // The default charges the client address, which tonic provides.
-    let service = Service::behind(rule(Missing::ChargeClient)).await;
+    let service = Service::behind(rule(MissingKey::ChargeClient)).await;
     let mut client = service.client().await;
     check(&mut client, "alice").await.unwrap();
     check(&mut client, "bob").await.unwrap();

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use tidegate::{KeyBuf, MAX_KEY_BYTES};
 use tidegate_http::Head;
 use tidegate_http::identity::{ClientAddress, PeerAddr};
-use tidegate_http::key::{self, KeySource, KeyText, Missing, TemplateError, Unkeyed};
+use tidegate_http::key::{self, KeySource, KeyText, MissingKey, MissingKeyError, TemplateError};
 
 const USER: &str = "x-user";
 
@@ -176,17 +176,17 @@ fn missing_key_is_replaced_as_configured() {
     let request = request(&[]);
     let clients = ClientAddress::peer();
     let head = Head::of(&request, &clients);
-    let fallback = |missing: Missing| {
-        missing.stand_in(&head).map(|key| key.map(|key| key.as_str().to_owned()))
+    let fallback = |missing: MissingKey| {
+        missing.fallback_key(&head).map(|key| key.map(|key| key.as_str().to_owned()))
     };
-    assert_eq!(fallback(Missing::default()), Ok(some("%ip:10.0.0.1")));
-    assert_eq!(fallback(Missing::Skip), Ok(None));
-    assert_eq!(fallback(Missing::BadRequest), Err(Unkeyed::BadRequest));
-    assert_eq!(fallback(Missing::Unauthorized), Err(Unkeyed::Unauthorized));
-    assert_eq!(fallback(Missing::Shared("anonymous".into())), Ok(some("%shared:anonymous")));
+    assert_eq!(fallback(MissingKey::default()), Ok(some("%ip:10.0.0.1")));
+    assert_eq!(fallback(MissingKey::Skip), Ok(None));
+    assert_eq!(fallback(MissingKey::BadRequest), Err(MissingKeyError::BadRequest));
+    assert_eq!(fallback(MissingKey::Unauthorized), Err(MissingKeyError::Unauthorized));
+    assert_eq!(fallback(MissingKey::Shared("anonymous".into())), Ok(some("%shared:anonymous")));
     let no_peer = Request::get("/").body(()).unwrap();
     let head = Head::of(&no_peer, &clients);
-    assert_eq!(Missing::default().stand_in(&head), Err(Unkeyed::NoPeer));
+    assert_eq!(MissingKey::default().fallback_key(&head), Err(MissingKeyError::NoPeer));
 }
 
 #[test]

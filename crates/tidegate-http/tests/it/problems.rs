@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use tidegate::{Outcome, Policy, Retry};
 use tidegate_core::Limit;
 use tidegate_http::field::{Report, RetryAfter};
-use tidegate_http::key::Unkeyed;
-use tidegate_http::problem::Problems;
+use tidegate_http::key::MissingKeyError;
+use tidegate_http::problem::ProblemRenderer;
 use tidegate_http::{Refusal, RefusalCause};
 
 fn document(refusal: &Refusal<'_>) -> Value {
-    serde_json::from_slice(&Problems::default().document(refusal).to_json()).unwrap()
+    serde_json::from_slice(&ProblemRenderer::default().document(refusal).to_json()).unwrap()
 }
 
 #[test]
@@ -41,7 +41,8 @@ fn refusal_names_the_limit_and_the_wait() {
 
 #[test]
 fn back_pressure_has_level_and_reason() {
-    let refusal = Refusal::new(RefusalCause::BackPressure).at("backpressure", "queue_depth");
+    let refusal =
+        Refusal::new(RefusalCause::BackPressure).with_level("backpressure", "queue_depth");
     let document = document(&refusal);
     assert_eq!(
         document["type"],
@@ -57,7 +58,8 @@ fn back_pressure_has_level_and_reason() {
 
 #[test]
 fn type_uris_can_be_customized() {
-    let problems = Problems::default().quota_exceeded("about:blank").reduced_capacity("urn:x:busy");
+    let problems =
+        ProblemRenderer::default().quota_exceeded("about:blank").reduced_capacity("urn:x:busy");
     let kind = |cause| {
         let body: Value =
             serde_json::from_slice(&problems.document(&Refusal::new(cause)).to_json()).unwrap();
@@ -65,7 +67,10 @@ fn type_uris_can_be_customized() {
     };
     assert_eq!(kind(RefusalCause::Limit), "about:blank");
     assert_eq!(kind(RefusalCause::Store), "urn:x:busy");
-    assert_eq!(kind(RefusalCause::Unkeyed(Unkeyed::NoPeer)), "urn:tidegate:problem:no-peer");
+    assert_eq!(
+        kind(RefusalCause::MissingKey(MissingKeyError::NoPeer)),
+        "urn:tidegate:problem:no-peer"
+    );
 }
 
 #[test]
@@ -74,9 +79,9 @@ fn each_cause_has_its_status() {
         (RefusalCause::Limit, 429),
         (RefusalCause::BackPressure, 503),
         (RefusalCause::Store, 503),
-        (RefusalCause::Unkeyed(Unkeyed::BadRequest), 400),
-        (RefusalCause::Unkeyed(Unkeyed::Unauthorized), 401),
-        (RefusalCause::Unkeyed(Unkeyed::NoPeer), 500),
+        (RefusalCause::MissingKey(MissingKeyError::BadRequest), 400),
+        (RefusalCause::MissingKey(MissingKeyError::Unauthorized), 401),
+        (RefusalCause::MissingKey(MissingKeyError::NoPeer), 500),
     ] {
         assert_eq!(cause.status(), status);
         assert_eq!(document(&Refusal::new(cause))["status"], status);

@@ -132,7 +132,7 @@ pub(super) struct AdmittedCall {
 impl AdmittedCall {
     pub(super) fn settle<T>(mut self, result: &Result<T, CallError>) {
         let error = result.as_ref().err();
-        let outcome = error.map_or(CallOutcome::Answered, outcome_of);
+        let outcome = error.map_or(CallOutcome::Succeeded, outcome_of);
         if let Some(epoch) = self.epoch.take() {
             self.circuit.settle(epoch, outcome, error);
         }

@@ -2,7 +2,7 @@
 
 use tidegate::clock::TokioClock;
 use tidegate::{
-    Change, Charge, Engine, Key, KeyBuf, LimitError, Limiter, MemoryStore, Policy, Schedule,
+    Charge, Engine, Key, KeyBuf, LimitError, Limiter, MemoryStore, Policy, PolicyChange, Schedule,
     StoreHandle,
 };
 
@@ -67,7 +67,7 @@ impl Bucket {
 fn adopted(engine: &Engine, name: &str, policy: Policy) -> Result<Option<Limiter>, LimitError> {
     let known = engine.find(name);
     if let Some(limiter) = known.as_ref().filter(|limiter| limiter.policy() != policy) {
-        limiter.reconfigure(policy, Change::KeepTokens)?;
+        limiter.reconfigure(policy, PolicyChange::KeepTokens)?;
     }
     Ok(known)
 }

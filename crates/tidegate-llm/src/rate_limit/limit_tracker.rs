@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate::clock::{Clock as _, TokioClock};
-use tidegate::{Change, Charge, Engine, LimitError, Policy, Retry, StoreError};
+use tidegate::{Charge, Engine, LimitError, Policy, PolicyChange, Retry, StoreError};
 use tidegate_core::Time;
 use tidegate_providers::Dimension;
 
@@ -180,7 +180,7 @@ impl LimitTracker {
             }
             TrackerSpec::Daily(_, daily) => {
                 let policy = Policy::quota(daily.requests().get().into())?;
-                self.bucket.limiter().reconfigure(policy, Change::KeepTokens)?;
+                self.bucket.limiter().reconfigure(policy, PolicyChange::KeepTokens)?;
             }
         }
         Ok(())
@@ -354,7 +354,7 @@ impl LimitTracker {
         // Under the lock, so that policies are set in the order of the changes.
         send_rate.change(|send_rate| match send_rate.policy(now) {
             Ok(policy) if policy != limiter.policy() => {
-                if let Err(error) = limiter.reconfigure(policy, Change::KeepTokens) {
+                if let Err(error) = limiter.reconfigure(policy, PolicyChange::KeepTokens) {
                     tracing::warn!(
                         limit = limiter.limit().name(),
                         %error,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate::pacer::{CallOutcome, Permit, WaitPart};
+use tidegate::pacer::{Permit, PermitOutcome, WaitPart};
 use tidegate_core::Time;
 use tidegate_providers::{Class, Dimension, Event, ReportedLimits, Usage};
 
@@ -182,7 +182,7 @@ impl Reservation {
         let Some(call) = &self.call else { return Vec::new() };
         call.grant
             .permit
-            .parts()
+            .wait_parts()
             .iter()
             .map(|part| (call.name_of(&part.limit), part.time))
             .collect()
@@ -191,7 +191,7 @@ impl Reservation {
     /// Part of the wait that was for tokens.
     pub(super) fn waited_for_tokens(&self) -> Duration {
         let Some(call) = &self.call else { return Duration::ZERO };
-        let parts = call.grant.permit.parts().iter();
+        let parts = call.grant.permit.wait_parts().iter();
         let is_of_tokens =
             |limit| call.charge_to(limit).is_some_and(|charge| charge.tracker.counts_tokens());
         parts.filter(|part| is_of_tokens(&*part.limit)).map(|part| part.time).sum()
@@ -297,7 +297,7 @@ impl Reservation {
             call.model_limits.learn(call.estimate.counted, input, measured.output);
         }
         let settlement = call.settlement_of(measured);
-        call.end(settlement, CallOutcome::Success);
+        call.end(settlement, PermitOutcome::Success);
     }
 
     /// Settles an interrupted response, with its usage if the provider reported it.
@@ -373,7 +373,7 @@ impl ActiveCall {
     }
 
     /// Settles the charges and releases the slot.
-    fn end(self, settlement: Settlement, outcome: CallOutcome) {
+    fn end(self, settlement: Settlement, outcome: PermitOutcome) {
         let accounting = self.queue.settings().accounting;
         let store = self.queue.settings().model_params.engine.store().clone();
         let (rules, now) = (self.finish_sent_call(settlement), self.queue.now());
@@ -441,7 +441,7 @@ impl Drop for Reservation {
             Some(_) => call.settlement_of(call.measured()),
             None => Settlement::Unknown,
         };
-        call.end(settlement, CallOutcome::Ignored);
+        call.end(settlement, PermitOutcome::Ignored);
     }
 }
 

@@ -18,7 +18,7 @@ use tidegate_llm::rate_limit::Account;
 use tidegate_llm::{Call, CallError};
 use tidegate_providers::Credential;
 use tidegate_sim::Simulator;
-use tidegate_testkit::property::is_soak;
+use tidegate_testkit::property::is_soak_run;
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt as _;
 
@@ -131,7 +131,7 @@ async fn run(cells: impl IntoIterator<Item = Cell>) {
 /// Returns part `number` of the cells: of all of them in a soak test, else of enough that every two
 /// values of two axes meet.
 fn part(number: usize, parts: usize) -> impl Iterator<Item = Cell> {
-    let step = if is_soak() { 1 } else { 17 };
+    let step = if is_soak_run() { 1 } else { 17 };
     let cells = Cell::all().into_iter().enumerate().filter(move |(index, _)| index % step == 0);
     cells.map(|(_, cell)| cell).skip(number).step_by(parts)
 }

@@ -6,7 +6,7 @@ use tidegate_llm::plan::{Constraint, RawConstraint, Source};
 use tidegate_llm::rate_limit::Account;
 use tidegate_providers::{Credential, Dialect};
 use tidegate_sim::{self as sim, Delay, Limits, Output, Simulator};
-use tidegate_testkit::property::is_soak;
+use tidegate_testkit::property::is_soak_run;
 
 use crate::traffic::{self, KEY, LABEL, MODEL, Outcome, provider};
 
@@ -118,7 +118,7 @@ async fn run_hidden_concurrency(dialect: Dialect, hidden: u64, seed: u64) -> (Ou
 
 /// Phases to test: all twenty in a soak test.
 fn phases(few: u64) -> std::ops::Range<u64> {
-    0..if is_soak() { 20 } else { few }
+    0..if is_soak_run() { 20 } else { few }
 }
 
 /// Checks that no call fails, at most one in two hundred is refused, and 97 % of the binding limit

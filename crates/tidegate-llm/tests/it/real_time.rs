@@ -85,7 +85,7 @@ fn two_processes_share_one_limit() {
     const PER_MINUTE: u64 = 1_200;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).enable_all().build().unwrap();
-    if let (Some(url), Some(redis)) = (Peer::told(PROVIDER_URL), Peer::told(REDIS_URL)) {
+    if let (Some(url), Some(redis)) = (Peer::env_var(PROVIDER_URL), Peer::env_var(REDIS_URL)) {
         let (completed, failed) = runtime.block_on(worker(&url, &redis, PER_MINUTE));
         Peer::report(&format!("{completed} {failed}"));
         return;
@@ -99,7 +99,7 @@ fn two_processes_share_one_limit() {
         assert_eq!(peer.line(), "ready");
     }
     for peer in &mut peers {
-        peer.say("go");
+        peer.send_line("go");
     }
     let start = simulator.elapsed();
     let counts: Vec<(u64, u64)> = peers
@@ -128,7 +128,7 @@ async fn worker(url: &str, redis: &str, per_minute: u64) -> (u64, u64) {
     let account = limited(account, per_minute).build().unwrap();
     let model = stack(adapter(Dialect::OpenAi, url), Dialect::OpenAi, &account, 1);
     Peer::report("ready");
-    assert_eq!(Peer::heard().as_deref(), Some("go"));
+    assert_eq!(Peer::read_line().as_deref(), Some("go"));
     let start = Instant::now();
     drive(model, 20, Dice::new(1), move || start.elapsed() < SECOND * 12).await
 }

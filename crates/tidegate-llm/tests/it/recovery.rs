@@ -65,11 +65,11 @@ async fn locked_out(hint: Hint, decreases: &Arc<Decreases>) -> (Simulator, Vec<D
 #[tokio::test(start_paused = true)]
 async fn workers_recover_from_a_lock_out_without_a_thundering_herd() {
     let decreases = Arc::new(Decreases::default());
-    let (simulator, answered) = locked_out(Hint::Told, &decreases).await;
+    let (simulator, answered) = locked_out(Hint::Sent, &decreases).await;
     assert!(answered.iter().all(|time| (SECOND * 60..SECOND * 75).contains(time)), "{answered:?}");
     assert_eq!(decreases.0.load(Ordering::Relaxed), 1, "four throttles, one decrease");
     assert_eq!(simulator.ledger().seen(), 8, "one attempt each before, and one after");
-    let spread = simulator.ledger().retry_spread(LABEL, SECOND..SECOND * 300).unwrap();
+    let spread = simulator.ledger().retry_distribution(LABEL, SECOND..SECOND * 300).unwrap();
     assert_eq!(spread.densest, 1, "{spread:?}");
     assert!(spread.closest >= Duration::from_millis(50), "{spread:?}");
 }
@@ -79,7 +79,7 @@ async fn workers_recover_from_a_lock_out_without_retry_after() {
     let decreases = Arc::new(Decreases::default());
     let (simulator, answered) = locked_out(Hint::Withheld, &decreases).await;
     assert!(answered.iter().all(|time| *time < SECOND * 190), "{answered:?}");
-    let spread = simulator.ledger().retry_spread(LABEL, SECOND..SECOND * 300).unwrap();
+    let spread = simulator.ledger().retry_distribution(LABEL, SECOND..SECOND * 300).unwrap();
     assert!(spread.densest <= 2, "{spread:?}");
     assert!(spread.retries <= 4 * 8, "{spread:?}");
 }

@@ -28,7 +28,7 @@ const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current
 /// Why [`CounterClock`] is not available. [`SystemClock`] always is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum NoCounter {
+pub enum CounterUnavailable {
     /// The processor has no time stamp counter, or does not guarantee a constant rate.
     #[error("the processor has no invariant time stamp counter")]
     NotInvariant,
@@ -52,12 +52,12 @@ pub enum NoCounter {
 /// happens if the operating system slews its clock by more than 0.4 % for several seconds, as it
 /// may be configured to do after a large step, since the two cases cannot be distinguished.
 /// Decisions stay correct and become somewhat more expensive. See
-/// [`is_given_up`](Self::is_given_up).
+/// [`has_fallen_back`](Self::has_fallen_back).
 ///
 /// ```
 /// use tidegate_memory::clock::{Clock, CounterClock};
 /// match CounterClock::new() {
-///     Ok(clock) => assert!(clock.now() <= clock.now_after()),
+///     Ok(clock) => assert!(clock.now() <= clock.now_ordered()),
 ///     Err(reason) => println!("using the system clock: {reason}"),
 /// }
 /// ```
@@ -72,8 +72,8 @@ impl CounterClock {
     ///
     /// # Errors
     /// If there is no reliable counter.
-    pub fn new() -> Result<Self, NoCounter> {
-        static COUNTER: OnceLock<Result<Counter, NoCounter>> = OnceLock::new();
+    pub fn new() -> Result<Self, CounterUnavailable> {
+        static COUNTER: OnceLock<Result<Counter, CounterUnavailable>> = OnceLock::new();
         let counter = COUNTER
             .get_or_init(|| Counter::calibrate(CORRECTION_PERIOD_NS))
             .as_ref()
@@ -86,13 +86,13 @@ impl CounterClock {
     /// any reading made earlier under the same lock.
     #[must_use]
     #[inline]
-    pub fn now_after(&self) -> Time {
+    pub fn now_ordered(&self) -> Time {
         self.since_origin(ticks::now_ordered())
     }
 
     /// Returns whether the clock has fallen back to the operating system's clock in this process.
     #[must_use]
-    pub fn is_given_up(&self) -> bool {
+    pub fn has_fallen_back(&self) -> bool {
         self.counter.fell_back.load(Ordering::Acquire)
     }
 
@@ -139,15 +139,15 @@ enum Recalibration {
 }
 
 impl Counter {
-    fn calibrate(period: u64) -> Result<Self, NoCounter> {
+    fn calibrate(period: u64) -> Result<Self, CounterUnavailable> {
         if !ticks::is_invariant() {
-            return Err(NoCounter::NotInvariant);
+            return Err(CounterUnavailable::NotInvariant);
         }
         if !is_trusted() {
-            return Err(NoCounter::NotTrusted);
+            return Err(CounterUnavailable::NotTrusted);
         }
         let system = SystemClock::new();
-        let disagrees = |Unreliable| NoCounter::Disagrees;
+        let disagrees = |Unreliable| CounterUnavailable::Disagrees;
         let first = anchor(&system).map_err(disagrees)?;
         while system.nanos() < first.ns.saturating_add(CALIBRATION_NS) {
             std::hint::spin_loop();

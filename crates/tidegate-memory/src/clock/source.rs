@@ -52,10 +52,10 @@ impl ClockSource {
     /// reading made earlier under the same lock.
     #[must_use]
     #[inline]
-    pub fn now_after(&self) -> Time {
+    pub fn now_ordered(&self) -> Time {
         // The other clocks need no fence: the lock orders loads, and the operating system fences
         // its own reading.
-        if let Self::Counter(clock) = self { clock.now_after() } else { self.now() }
+        if let Self::Counter(clock) = self { clock.now_ordered() } else { self.now() }
     }
 
     /// Reads clocks that need a call. Kept out of line, so that callers stay short for the others.
@@ -83,7 +83,7 @@ impl ClockSource {
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Counter(clock) if !clock.is_given_up() => "counter",
+            Self::Counter(clock) if !clock.has_fallen_back() => "counter",
             Self::Counter(_) | Self::System(_) => "system",
             Self::Cached(_) => "cached",
             Self::Other(_) => "other",
@@ -94,7 +94,7 @@ impl ClockSource {
     /// crate.
     #[must_use]
     #[inline]
-    pub const fn is_steady(&self) -> bool {
+    pub const fn is_monotonic(&self) -> bool {
         !matches!(self, Self::Other(_))
     }
 }
@@ -120,16 +120,16 @@ mod tests {
         assert_eq!(CachedClock::new().into_source().name(), "cached");
         assert_eq!(ManualClock::new().into_source().name(), "other");
         if let Ok(clock) = CounterClock::new() {
-            let name = if clock.is_given_up() { "system" } else { "counter" };
+            let name = if clock.has_fallen_back() { "system" } else { "counter" };
             assert_eq!(clock.into_source().name(), name);
         }
     }
 
     #[test]
     fn only_foreign_clocks_may_run_backwards() {
-        assert!(ClockSource::default().is_steady());
-        assert!(CachedClock::new().into_source().is_steady());
-        assert!(!ManualClock::new().into_source().is_steady());
+        assert!(ClockSource::default().is_monotonic());
+        assert!(CachedClock::new().into_source().is_monotonic());
+        assert!(!ManualClock::new().into_source().is_monotonic());
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
         for source in [ClockSource::default(), ClockSource::System(SystemClock::new())] {
             let first = source.now();
             assert!(first < Time::from_nanos(60_000_000_000), "{first:?}");
-            assert!(source.now_after() >= first);
+            assert!(source.now_ordered() >= first);
             assert!(source.wall() > WallTime::from_secs(1_700_000_000));
         }
     }

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering;
 
-use tidegate_core::{Bucket, Exact, Time};
+use tidegate_core::{ExactTime, Time, TokenBucket};
 
 use crate::sync::AtomicU64;
 
@@ -44,7 +44,7 @@ pub(super) struct TakeResult {
 
 impl AtomicBucket {
     /// Creates a full bucket, if its arrival times fit a word.
-    pub(super) fn new(bucket: &Bucket) -> Option<Self> {
+    pub(super) fn new(bucket: &TokenBucket) -> Option<Self> {
         let (scale, token_units) = (u64::from(bucket.rate().tokens()), bucket.rate().period());
         let fill_units = token_units.checked_mul(bucket.capacity())?;
         // A saturated sum must be later than every instant at which a bucket can be empty.
@@ -83,7 +83,7 @@ impl AtomicBucket {
     }
 
     /// Returns the arrival time, in units and as an exact time. `None` if the bucket is closed.
-    pub(super) fn load(&self) -> Option<(u64, Exact)> {
+    pub(super) fn load(&self) -> Option<(u64, ExactTime)> {
         let units = self.tat.load(Ordering::Relaxed);
         Some((units, self.exact(units)?))
     }
@@ -95,20 +95,20 @@ impl AtomicBucket {
     }
 
     /// Closes the bucket permanently. Returns its last arrival time, unless it was closed already.
-    pub(super) fn close(&self) -> Option<Exact> {
+    pub(super) fn close(&self) -> Option<ExactTime> {
         self.exact(self.tat.swap(CLOSED, Ordering::Relaxed))
     }
 
     /// Converts an arrival time to units, if it fits.
-    pub(super) fn units(&self, tat: Exact) -> Option<u64> {
+    pub(super) fn units(&self, tat: ExactTime) -> Option<u64> {
         let units = tat.ns.checked_mul(self.scale)?.checked_add(tat.part.into())?;
         (units != CLOSED).then_some(units)
     }
 
-    fn exact(&self, units: u64) -> Option<Exact> {
+    fn exact(&self, units: u64) -> Option<ExactTime> {
         // The remainder of a division by a 32-bit number has 32 bits.
         let part = u32::try_from(units % self.scale).unwrap_or(u32::MAX);
-        (units != CLOSED).then_some(Exact { ns: units / self.scale, part })
+        (units != CLOSED).then_some(ExactTime { ns: units / self.scale, part })
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn bucket(rate: &str, capacity: u64) -> Bucket {
+    fn bucket(rate: &str, capacity: u64) -> TokenBucket {
         let rate: Rate = rate.parse().unwrap();
         match Policy::rate(rate).capacity(capacity).build().unwrap() {
             Policy::Bucket(bucket) => bucket,
@@ -217,7 +217,7 @@ mod tests {
         ) {
             let bucket = bucket(rate, capacity);
             let atomic = AtomicBucket::new(&bucket).unwrap();
-            let (mut tat, mut now) = (Exact::ZERO, Time::ZERO);
+            let (mut tat, mut now) = (ExactTime::ZERO, Time::ZERO);
             for (wait, cost) in steps {
                 now = Time::from_nanos(now.as_nanos() + wait);
                 let after = bucket.spend(tat, cost, now);

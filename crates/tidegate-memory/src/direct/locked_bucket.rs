@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::atomic::Ordering;
 
-use tidegate_core::{Bucket, Exact};
+use tidegate_core::{ExactTime, TokenBucket};
 
 use crate::sync::atomic::AtomicBool;
 use crate::sync::{Backoff, UnsafeCell};
@@ -20,8 +20,8 @@ pub(super) struct LockedBucket {
 /// The data guarded by the lock.
 #[derive(Debug)]
 pub(super) struct LockedState {
-    pub(super) tat: Exact,
-    pub(super) bucket: Bucket,
+    pub(super) tat: ExactTime,
+    pub(super) bucket: TokenBucket,
     /// Number of policy changes.
     pub(super) generation: u32,
 }
@@ -30,8 +30,8 @@ pub(super) struct LockedState {
 struct Guard<'l>(&'l AtomicBool);
 
 impl LockedBucket {
-    pub(super) fn new(bucket: Bucket) -> Self {
-        let state = LockedState { tat: Exact::ZERO, bucket, generation: 0 };
+    pub(super) fn new(bucket: TokenBucket) -> Self {
+        let state = LockedState { tat: ExactTime::ZERO, bucket, generation: 0 };
         Self { is_locked: AtomicBool::new(false), state: UnsafeCell::new(state) }
     }
 

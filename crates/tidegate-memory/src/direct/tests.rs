@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::{
-    Answer, Change, Charge, Correction, Decision, Limit, Operation, Policy, Rate, Receipt,
-    Settlement, Time,
+    Charge, Correction, Decision, Limit, Operation, Policy, PolicyChange, Rate, Receipt,
+    Settlement, StoreResponse, Time,
 };
 
 use super::DirectLimiter;
@@ -77,7 +77,9 @@ impl Pair {
     fn reserve(&mut self, cost: u64, wait: Duration) {
         let charges = [Charge::new(&self.limit, "key", cost)];
         let operation = Operation::Reserve { charges: &charges, horizon: wait };
-        let Ok(Answer::Decision(theirs)) = self.store.execute(&operation) else { unreachable!() };
+        let Ok(StoreResponse::Decision(theirs)) = self.store.execute(&operation) else {
+            unreachable!()
+        };
         let ours = self.limiter.reserve(cost, wait);
         assert_eq!(ours.outcomes(), theirs.outcomes());
         match (ours, theirs) {
@@ -94,14 +96,16 @@ impl Pair {
         let corrections = [Correction::new(&self.limit, "key", delta)];
         let receipt = pair.map(|(_, theirs)| theirs);
         let operation = Operation::Settle { corrections: &corrections, receipt };
-        let Ok(Answer::Settled(theirs)) = self.store.execute(&operation) else { unreachable!() };
+        let Ok(StoreResponse::Settled(theirs)) = self.store.execute(&operation) else {
+            unreachable!()
+        };
         let ours: Settlement = self.limiter.settle(delta, pair.map(|(ours, _)| ours)).unwrap();
         assert_eq!(ours, theirs);
     }
 
     fn reconfigure(&mut self, next: (&str, u64)) {
         self.limiter.reconfigure(policy(next)).unwrap();
-        self.limit = self.limit.revise(policy(next), Change::KeepTokens).unwrap();
+        self.limit = self.limit.revise(policy(next), PolicyChange::KeepTokens).unwrap();
         assert_eq!(self.limiter.policy(), policy(next));
         // A store converts a bucket on the next attempt to spend from it.
         self.take(1);

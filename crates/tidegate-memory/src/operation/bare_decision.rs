@@ -3,7 +3,7 @@
 //! The remaining tokens and the reset time take a division or two. Callers that only check whether
 //! the charge is allowed do not pay for them.
 
-use tidegate_core::{Bucket, Exact, Outcome, Retry, Time};
+use tidegate_core::{ExactTime, Outcome, Retry, Time, TokenBucket};
 
 /// Decision on one charge, without a receipt.
 ///
@@ -25,7 +25,7 @@ pub struct BareDecision<'l>(Repr<'l>);
 #[derive(Clone, Copy, Debug)]
 enum Repr<'l> {
     /// A token bucket and its state after the decision.
-    Bucket { bucket: &'l Bucket, cost: u64, tat: Tat, now: Time, allowed: bool },
+    Bucket { bucket: &'l TokenBucket, cost: u64, tat: Tat, now: Time, allowed: bool },
     /// Any other policy; the outcome is computed eagerly.
     Outcome(Outcome),
 }
@@ -33,20 +33,20 @@ enum Repr<'l> {
 /// Arrival time in the representation used for the decision.
 #[derive(Clone, Copy, Debug)]
 enum Tat {
-    Exact(Exact),
+    Exact(ExactTime),
     /// In units of `1/N` ns; converting it takes a division.
     Units(u64),
 }
 
 impl Tat {
-    fn exact(self, bucket: &Bucket) -> Exact {
+    fn exact(self, bucket: &TokenBucket) -> ExactTime {
         match self {
             Self::Exact(exact) => exact,
             Self::Units(units) => {
                 let n = u64::from(bucket.rate().tokens());
                 // The remainder of a division by a 32-bit number has 32 bits.
                 let part = u32::try_from(units % n).unwrap_or(u32::MAX);
-                Exact { ns: units / n, part }
+                ExactTime { ns: units / n, part }
             }
         }
     }
@@ -56,9 +56,9 @@ impl<'l> BareDecision<'l> {
     /// Creates a decision from `tat`, the arrival time after it.
     #[inline]
     pub(crate) const fn from_bucket(
-        bucket: &'l Bucket,
+        bucket: &'l TokenBucket,
         cost: u64,
-        tat: Exact,
+        tat: ExactTime,
         now: Time,
         allowed: bool,
     ) -> Self {
@@ -68,7 +68,7 @@ impl<'l> BareDecision<'l> {
     /// Creates a decision from `tat`, the arrival time after it in units of `1/N` ns.
     #[inline]
     pub(crate) const fn from_units(
-        bucket: &'l Bucket,
+        bucket: &'l TokenBucket,
         cost: u64,
         tat: u64,
         now: Time,

@@ -2,7 +2,9 @@
 //!
 //! Each operation is decided on its own and in order, exactly as in a separate call.
 
-use tidegate_core::{Answer, Answers, Charge, Decision, Operation, StoreError, Target, Time};
+use tidegate_core::{
+    Charge, Decision, Operation, StoreError, StoreResponse, StoreResponses, Target, Time,
+};
 
 use crate::operation::bare_decision::BareDecision;
 use crate::operation::fast_path::FastCharge;
@@ -75,7 +77,7 @@ impl MemoryStore {
     }
 
     /// Executes several operations in order.
-    pub(crate) fn execute_many(&self, operations: &[Operation<'_>], answers: &mut Answers) {
+    pub(crate) fn execute_many(&self, operations: &[Operation<'_>], answers: &mut StoreResponses) {
         for operations in operations.chunks(BATCH) {
             let mut hashes = [0; BATCH];
             for (hash, operation) in hashes.iter_mut().zip(operations) {
@@ -94,7 +96,7 @@ impl MemoryStore {
                     self.take_fast(fast, found, now)
                 });
                 let answer = match decision {
-                    Some(decision) => Ok(Answer::Decision(decision)),
+                    Some(decision) => Ok(StoreResponse::Decision(decision)),
                     None => self.execute(operation),
                 };
                 now = self.latest_time(now, grant_time(operation, &answer));
@@ -137,9 +139,12 @@ impl MemoryStore {
 }
 
 /// Returns when a take was granted. Other operations may be granted for a later time.
-fn grant_time(operation: &Operation<'_>, answer: &Result<Answer, StoreError>) -> Option<Time> {
+fn grant_time(
+    operation: &Operation<'_>,
+    answer: &Result<StoreResponse, StoreError>,
+) -> Option<Time> {
     match (operation, answer) {
-        (Operation::Take(_), Ok(Answer::Decision(Decision::Allowed(grant)))) => {
+        (Operation::Take(_), Ok(StoreResponse::Decision(Decision::Allowed(grant)))) => {
             Some(grant.receipt.start())
         }
         _ => None,

@@ -12,8 +12,8 @@
 use std::time::Duration;
 
 use tidegate_core::{
-    Bucket, Charge, Decision, Denial, Exact, Grant, Key, Limit, Outcome, Outcomes, Place, Policy,
-    Receipt, Retry, Stamp, State, Time,
+    BucketLocation, Charge, ChargeRecord, Decision, Denial, ExactTime, Grant, Key, Limit, Outcome,
+    Outcomes, Policy, Receipt, Retry, State, Time, TokenBucket,
 };
 
 use crate::operation::bare_decision::BareDecision;
@@ -29,7 +29,7 @@ const MAX_READING_AGE: Duration = Duration::from_millis(100);
 /// One charge on a token bucket, and the hash of its key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FastCharge<'a> {
-    bucket: &'a Bucket,
+    bucket: &'a TokenBucket,
     cost: u64,
     generation: u32,
     hash: u64,
@@ -38,7 +38,7 @@ pub(crate) struct FastCharge<'a> {
 /// Result of a fast decision: the arrival times after it, and the time of the decision.
 #[derive(Clone, Copy)]
 struct FastResult<const N: usize> {
-    tats: [Exact; N],
+    tats: [ExactTime; N],
     allowed: bool,
     now: Time,
 }
@@ -108,7 +108,7 @@ impl MemoryStore {
     /// Returns the time if the clock is monotonic and may be read before the line is locked.
     #[inline(always)]
     pub(crate) fn now_before_lock(&self) -> Option<Time> {
-        self.clock.is_steady().then(|| self.clock.now())
+        self.clock.is_monotonic().then(|| self.clock.now())
     }
 
     #[inline(always)]
@@ -153,11 +153,11 @@ impl MemoryStore {
         let header = self.table.header(segment);
         // The key may have been evicted as full just now. A reading from before that would grant
         // the same tokens twice.
-        let now = self.clock.now_after();
+        let now = self.clock.now_ordered();
         if !header.has_room(segment) || now < header.times().shared_debt_until {
             return None;
         }
-        let tat = fast.bucket.try_spend(Exact::ZERO, fast.cost, now)?;
+        let tat = fast.bucket.try_spend(ExactTime::ZERO, fast.cost, now)?;
         line.set(vacant, Cell::from_bucket(fast.tag(), tat));
         header.add_key();
         header.note_full_at(Time::from_nanos(tat.ns));
@@ -194,16 +194,16 @@ impl MemoryStore {
     fn decide_with_new_reading(
         &self,
         fast: FastCharge<'_>,
-        tat: Exact,
+        tat: ExactTime,
         now: Time,
-    ) -> Option<(Option<Exact>, Time)> {
+    ) -> Option<(Option<ExactTime>, Time)> {
         if fast.is_too_far_ahead(tat, now) {
             return None;
         }
         if !fast.fits_soon(tat, now) {
             return Some((None, now));
         }
-        let now = self.clock.now_after().max(now);
+        let now = self.clock.now_ordered().max(now);
         Some((fast.bucket.try_spend(tat, fast.cost, now), now))
     }
 
@@ -229,11 +229,15 @@ impl MemoryStore {
             return None;
         }
         let early = now.is_some();
-        let mut now = now.unwrap_or_else(|| self.clock.now_after());
-        let tats: [Exact; N] = std::array::from_fn(|index| {
+        let mut now = now.unwrap_or_else(|| self.clock.now_ordered());
+        let tats: [ExactTime; N] = std::array::from_fn(|index| {
             let (bucket, stored) = (fast[index].bucket, cells.tat(index));
             // See `effective`.
-            if early { bucket.in_rate(stored) } else { bucket.effective(stored, Time::ZERO, now) }
+            if early {
+                bucket.normalize(stored)
+            } else {
+                bucket.effective_tat(stored, Time::ZERO, now)
+            }
         });
         let all_fit_soon =
             |now: Time| early && fast.iter().zip(tats).all(|(fast, tat)| fast.fits_soon(tat, now));
@@ -244,7 +248,7 @@ impl MemoryStore {
             return None;
         }
         if afters.is_none() && all_fit_soon(now) {
-            now = self.clock.now_after().max(now);
+            now = self.clock.now_ordered().max(now);
             afters = spend_all(&fast, &tats, now);
         }
         let (allowed, tats) = (afters.is_some(), afters.unwrap_or(tats));
@@ -260,22 +264,27 @@ impl MemoryStore {
 
     /// Returns the effective arrival time and the time of the decision.
     #[inline(always)]
-    fn effective(&self, fast: &FastCharge<'_>, stored: Exact, now: Option<Time>) -> (Exact, Time) {
+    fn effective(
+        &self,
+        fast: &FastCharge<'_>,
+        stored: ExactTime,
+        now: Option<Time>,
+    ) -> (ExactTime, Time) {
         match now {
             // A monotonic clock leaves no arrival time too far ahead, and this reading may be older
             // than what another thread has written. If it is too far ahead nevertheless, the denial
             // path detects it.
-            Some(now) => (fast.bucket.in_rate(stored), now),
+            Some(now) => (fast.bucket.normalize(stored), now),
             None => {
-                let now = self.clock.now_after();
-                (fast.bucket.effective(stored, Time::ZERO, now), now)
+                let now = self.clock.now_ordered();
+                (fast.bucket.effective_tat(stored, Time::ZERO, now), now)
             }
         }
     }
 
     /// Notes that a key will be full earlier than was known, because the clock stepped back.
     #[inline(always)]
-    fn note_lowered(&self, fast: &FastCharge<'_>, stored: Exact, tat: Exact) {
+    fn note_lowered(&self, fast: &FastCharge<'_>, stored: ExactTime, tat: ExactTime) {
         if tat < stored {
             let segment = self.table.directory.stable_segment(fast.fingerprint());
             self.table.header(segment).note_full_at(Time::from_nanos(tat.ns));
@@ -293,8 +302,8 @@ impl MemoryStore {
         if !charged.allowed {
             return Decision::Denied(Denial::new(outcomes));
         }
-        let stamps = fast.iter().zip(charged.tats).map(|(fast, tat)| fast.stamp(tat));
-        let receipt = Receipt::new(self.issuer, charged.now, stamps);
+        let records = fast.iter().zip(charged.tats).map(|(fast, tat)| fast.record(tat));
+        let receipt = Receipt::new(self.issuer, charged.now, records);
         Decision::Allowed(Grant::new(outcomes, Duration::ZERO, receipt))
     }
 }
@@ -303,9 +312,9 @@ impl MemoryStore {
 #[inline]
 fn spend_all<const N: usize>(
     fast: &[FastCharge<'_>; N],
-    tats: &[Exact; N],
+    tats: &[ExactTime; N],
     now: Time,
-) -> Option<[Exact; N]> {
+) -> Option<[ExactTime; N]> {
     let mut afters = *tats;
     for (after, fast) in afters.iter_mut().zip(fast) {
         *after = fast.bucket.try_spend(*after, fast.cost, now)?;
@@ -345,24 +354,24 @@ impl<'l> FastCharge<'l> {
 
     /// Returns whether an arrival time is further ahead than any spend under this policy can leave
     /// it: it was written under another policy of the same generation.
-    fn is_too_far_ahead(&self, tat: Exact, now: Time) -> bool {
-        self.bucket.effective(tat, Time::ZERO, now.after(MAX_READING_AGE)) != tat
+    fn is_too_far_ahead(&self, tat: ExactTime, now: Time) -> bool {
+        self.bucket.effective_tat(tat, Time::ZERO, now.after(MAX_READING_AGE)) != tat
     }
 
     /// Returns whether the charge would fit if the reading had the maximum age.
     #[inline]
-    fn fits_soon(&self, tat: Exact, now: Time) -> bool {
+    fn fits_soon(&self, tat: ExactTime, now: Time) -> bool {
         self.bucket.try_spend(tat, self.cost, now.after(MAX_READING_AGE)).is_some()
     }
 
     #[inline]
-    fn outcome(&self, tat: Exact, now: Time, retry: Option<Retry>) -> Outcome {
+    fn outcome(&self, tat: ExactTime, now: Time, retry: Option<Retry>) -> Outcome {
         let (remaining, reset) = (self.bucket.remaining(tat, now), self.bucket.reset(tat, now));
         Outcome::new(self.bucket.capacity(), remaining, Some(reset), retry)
     }
 
     /// Returns when the charge alone would fit; `None` if it fits now.
-    fn retry(&self, tat: Exact, now: Time) -> Option<Retry> {
+    fn retry(&self, tat: ExactTime, now: Time) -> Option<Retry> {
         match self.bucket.earliest(tat, self.cost, now) {
             Some(time) if time <= now => None,
             Some(time) => Some(Retry::After(time.since(now))),
@@ -371,8 +380,13 @@ impl<'l> FastCharge<'l> {
     }
 
     #[inline]
-    fn stamp(&self, after: Exact) -> Stamp {
+    fn record(&self, after: ExactTime) -> ChargeRecord {
         let (bucket, generation) = (self.hash, self.generation);
-        Stamp { bucket, place: Place::Own, generation, state: State::Bucket(after) }
+        ChargeRecord {
+            bucket,
+            location: BucketLocation::Own,
+            generation,
+            state: State::Bucket(after),
+        }
     }
 }

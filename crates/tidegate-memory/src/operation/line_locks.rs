@@ -6,7 +6,7 @@
 //! needed, it is vacated when the locks are released.
 
 use smallvec::SmallVec;
-use tidegate_core::{Exact, Time};
+use tidegate_core::{ExactTime, Time};
 
 use crate::operation::list_entry::{ListEntries, ListEntry};
 use crate::store::MemoryStore;
@@ -127,7 +127,7 @@ impl<'s> LineLocks<'s> {
             let line = self.lock_line(number)?;
             if let Some(cell) = self.locked[line].1.find_vacant() {
                 // Until its state is written, the cell is a full bucket.
-                let full = Cell::from_bucket(Tag::bucket(fingerprint, 0), Exact::ZERO);
+                let full = Cell::from_bucket(Tag::bucket(fingerprint, 0), ExactTime::ZERO);
                 self.locked[line].1.set(cell, full);
                 self.locked[first].1.extend_probe(number - home);
                 header.add_key();

@@ -4,7 +4,9 @@ use std::ops::{Deref, DerefMut};
 
 use smallvec::SmallVec;
 use tidegate_core::list::MergedList;
-use tidegate_core::{Account, ChargeError, Limit, Now, Place, Policy, Stamp, State, Target, Time};
+use tidegate_core::{
+    BucketEntry, BucketLocation, ChargeError, ChargeRecord, Limit, Now, Policy, State, Target, Time,
+};
 
 use crate::operation::line_locks::SlotRef;
 use crate::table::cell::Fingerprint;
@@ -23,7 +25,7 @@ pub(crate) struct ListedBucket<'a> {
     pub(crate) slot: Option<SlotRef>,
     /// There is no room for it in the table.
     pub(crate) no_slot: bool,
-    pub(crate) location: Place,
+    pub(crate) location: BucketLocation,
     pub(crate) state: State,
     pub(crate) held_until: Time,
     /// A hold that has ended was merged into the state.
@@ -48,7 +50,7 @@ impl<'a> ListedBucket<'a> {
             segment: None,
             slot: None,
             no_slot: false,
-            location: Place::Own,
+            location: BucketLocation::Own,
             state: State::Fresh,
             held_until: Time::ZERO,
             hold_merged: false,
@@ -103,13 +105,13 @@ impl<'a> ListEntries<'a> {
         entries
     }
 
-    /// Returns the stamp of each item, for the receipt.
+    /// Returns the record of each item, for the receipt.
     #[inline]
-    pub(crate) fn stamps(&self) -> impl Iterator<Item = Stamp> + '_ {
+    pub(crate) fn records(&self) -> impl Iterator<Item = ChargeRecord> + '_ {
         self.order().zip(&self.hashes).map(|(index, &bucket)| {
             let entry = &self[index];
             let generation = entry.limit().generation();
-            Stamp { bucket, place: entry.location, generation, state: entry.state }
+            ChargeRecord { bucket, location: entry.location, generation, state: entry.state }
         })
     }
 
@@ -124,11 +126,11 @@ impl<'a> ListEntries<'a> {
     pub(crate) fn bucket_entries(
         &self,
         now: Now,
-    ) -> Result<SmallVec<[Account<'_>; 2]>, ChargeError> {
+    ) -> Result<SmallVec<[BucketEntry<'_>; 2]>, ChargeError> {
         let mut buckets = SmallVec::with_capacity(self.len());
         for (index, entry) in self.iter().enumerate() {
             let policy = entry.limit().policy();
-            let mut bucket = Account::new(policy, entry.state, entry.held_until, entry.cost());
+            let mut bucket = BucketEntry::new(policy, entry.state, entry.held_until, entry.cost());
             if let Policy::Quota(_) = policy {
                 let windows = entry.target.windows.ok_or(ChargeError::NoWindows(index))?;
                 if !bucket.open_window(&windows, now) {

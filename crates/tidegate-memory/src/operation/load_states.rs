@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use tidegate_core::{Now, Place, Receipt, State, StoreError, Time};
+use tidegate_core::{BucketLocation, Now, Receipt, State, StoreError, Time};
 
 use super::locks::OperationLocks;
 use crate::builder::Overflow;
@@ -24,7 +24,7 @@ impl OperationLocks<'_> {
         now: Now,
     ) -> Result<(), StoreError> {
         for index in 0..entries.len() {
-            let stamp = receipt.and_then(|receipt| entries.stamp_of(index, receipt));
+            let record = receipt.and_then(|receipt| entries.record_of(index, receipt));
             let entry = &mut entries[index];
             let hold = self.current_hold(entry, now.time);
             if entry.is_concurrency() {
@@ -34,8 +34,8 @@ impl OperationLocks<'_> {
             }
             let known = entry.slot.filter(|slot| !self.lines.is_new(*slot));
             let own = known.map(|slot| self.lines.cell(slot));
-            let charged = match stamp.map(|stamp| stamp.place) {
-                Some(Place::Shared) => self.load_charged_shared(entry),
+            let charged = match record.map(|record| record.location) {
+                Some(BucketLocation::Shared) => self.load_charged_shared(entry),
                 _ => None,
             };
             let found = match charged.or(own) {
@@ -47,7 +47,7 @@ impl OperationLocks<'_> {
                 None => entry.rejected = true,
             }
             apply_hold(entry, hold, now.time);
-            if entry.location == Place::Shared {
+            if entry.location == BucketLocation::Shared {
                 merge_shared(entries, index);
             }
         }
@@ -58,7 +58,7 @@ impl OperationLocks<'_> {
     /// step back to when it had.
     fn current_hold(&mut self, entry: &ListEntry<'_>, now: Time) -> Option<Hold> {
         let hold = self.shard(entry).and_then(|shard| SideTable::get_hold(shard, entry.hash))?;
-        if hold.lapses > now || !self.store.clock.is_steady() {
+        if hold.lapses > now || !self.store.clock.is_monotonic() {
             return Some(hold);
         }
         self.drop_hold(entry);
@@ -96,7 +96,7 @@ impl OperationLocks<'_> {
     fn load_shared(&mut self, entry: &mut ListEntry<'_>, now: Now) -> Option<Cell> {
         let found = self.shared().open(entry.limit(), entry.hash, now);
         if found.is_some() {
-            entry.location = Place::Shared;
+            entry.location = BucketLocation::Shared;
         }
         found
     }
@@ -106,7 +106,7 @@ impl OperationLocks<'_> {
     fn load_charged_shared(&mut self, entry: &mut ListEntry<'_>) -> Option<Cell> {
         let found = self.shared().get(entry.limit(), entry.hash);
         if found.is_some() {
-            entry.location = Place::Shared;
+            entry.location = BucketLocation::Shared;
         } else {
             entry.repaid = true;
         }
@@ -133,7 +133,7 @@ impl OperationLocks<'_> {
         }
         let generation = cell.tag().generation_near(entry.limit().generation());
         entry.converted = generation != entry.limit().generation();
-        entry.state = cell.state().carried(entry.limit(), generation, now);
+        entry.state = cell.state().converted_to(entry.limit(), generation, now);
     }
 }
 
@@ -147,7 +147,7 @@ fn apply_hold(entry: &mut ListEntry<'_>, hold: Option<Hold>, now: Time) {
         return;
     }
     let after_hold = State::after_hold(limit, generation, until, now);
-    entry.state = entry.state.or_less(after_hold);
+    entry.state = entry.state.stricter(after_hold);
     (entry.hold_merged, entry.converted) = (true, true);
 }
 
@@ -155,7 +155,7 @@ fn apply_hold(entry: &mut ListEntry<'_>, hold: Option<Hold>, now: Time) {
 fn merge_shared(entries: &mut ListEntries<'_>, index: usize) {
     let (before, entry) = entries.split_at(index);
     let same = |other: &ListEntry<'_>| {
-        other.location == Place::Shared
+        other.location == BucketLocation::Shared
             && other.target.limit == entry[0].target.limit
             && shared_bucket_index(other.hash) == shared_bucket_index(entry[0].hash)
     };

@@ -8,9 +8,10 @@
 use std::sync::PoisonError;
 
 use smallvec::SmallVec;
-use tidegate_core::decide::Settled;
+use tidegate_core::decide::EntrySettlement;
 use tidegate_core::{
-    Account, Now, Outcome, Outcomes, Place, Policy, Receipt, Retry, Stamp, State, Time,
+    BucketEntry, BucketLocation, ChargeRecord, Now, Outcome, Outcomes, Policy, Receipt, Retry,
+    State, Time,
 };
 
 use crate::operation::line_locks::{LineLocks, NewKeys, lock_lines};
@@ -53,8 +54,8 @@ impl<'s> OperationLocks<'s> {
         entries: &mut ListEntries<'_>,
         receipt: Option<&Receipt>,
     ) -> Self {
-        let mut stamps = receipt.into_iter().flat_map(Receipt::stamps);
-        let slots = stamps.any(|stamp| matches!(stamp.place, Place::Slot(_)));
+        let mut records = receipt.into_iter().flat_map(Receipt::charges);
+        let slots = records.any(|record| matches!(record.location, BucketLocation::Slot(_)));
         let shards = if slots { ShardsToLock::All } else { ShardsToLock::Needed };
         Self::lock(store, entries, NewKeys::Insert, shards)
     }
@@ -88,7 +89,7 @@ impl<'s> OperationLocks<'s> {
     #[inline]
     pub(crate) fn set_slot_hint(
         &mut self,
-        bucket: &mut Account<'_>,
+        bucket: &mut BucketEntry<'_>,
         entry: &ListEntry<'_>,
         now: Time,
     ) {
@@ -118,7 +119,7 @@ impl<'s> OperationLocks<'s> {
     #[inline]
     pub(crate) fn write(&mut self, entry: &mut ListEntry<'_>, now: Now) {
         match (entry.location, *entry.limit().policy()) {
-            (Place::Shared, _) => {
+            (BucketLocation::Shared, _) => {
                 self.shared().write(entry.limit(), entry.hash, entry.state);
                 self.note_shared(entry, now);
                 self.remember_newest(entry);
@@ -127,7 +128,7 @@ impl<'s> OperationLocks<'s> {
                 let (hash, cost) = (entry.hash, entry.cost());
                 if let Some(shard) = self.shard(entry) {
                     let lease = shard.leases.acquire(hash, cost, policy.lease(), now.time);
-                    entry.location = Place::Slot(lease);
+                    entry.location = BucketLocation::Slot(lease);
                 }
             }
             (_, Policy::Concurrency(_)) => {}
@@ -144,7 +145,7 @@ impl<'s> OperationLocks<'s> {
     /// Forgets holds that were merged into the state of their bucket.
     pub(crate) fn drop_merged_holds(&mut self, entries: &ListEntries<'_>) {
         for entry in entries.iter() {
-            if entry.hold_merged && entry.amount != 0 && entry.location != Place::Shared {
+            if entry.hold_merged && entry.amount != 0 && entry.location != BucketLocation::Shared {
                 self.drop_hold(entry);
             }
         }
@@ -164,19 +165,19 @@ impl<'s> OperationLocks<'s> {
         in_side_table | entry.slot.is_some()
     }
 
-    /// Releases slots of the lease in `stamp`. A settlement cannot charge slots.
+    /// Releases slots of the lease in `record`. A settlement cannot charge slots.
     pub(crate) fn release_slots(
         &mut self,
         entry: &ListEntry<'_>,
-        stamp: Option<&Stamp>,
+        record: Option<&ChargeRecord>,
         now: Time,
-    ) -> Settled {
+    ) -> EntrySettlement {
         let slots = entry.delta().unsigned_abs();
-        match (stamp.map(|stamp| stamp.place), self.shard(entry)) {
-            (Some(Place::Slot(id)), Some(shard)) if entry.amount < 0 => {
-                Settled::slots_back(shard.leases.release(entry.hash, id, slots, now))
+        match (record.map(|record| record.location), self.shard(entry)) {
+            (Some(BucketLocation::Slot(id)), Some(shard)) if entry.amount < 0 => {
+                EntrySettlement::slots_released(shard.leases.release(entry.hash, id, slots, now))
             }
-            _ => Settled::nothing_of(entry.delta()),
+            _ => EntrySettlement::without_effect(entry.delta()),
         }
     }
 

@@ -4,7 +4,7 @@
 //! Tokens are kept, as with any policy change. A bucket written under an unknown policy counts as
 //! empty, never in the caller's favour.
 
-use tidegate_core::{Change, Limit, Policy, State, Time};
+use tidegate_core::{Limit, Policy, PolicyChange, State, Time};
 
 use super::history::{History, PolicySpan};
 
@@ -25,12 +25,12 @@ pub(crate) fn converted(
         return state;
     }
     let spans = history.and_then(|history| history.since(version));
-    let first = limit.since(0).and_then(|mut revisions| revisions.next());
+    let first = limit.revisions_since(0).and_then(|mut revisions| revisions.next());
     let known = spans.zip(first).and_then(|(spans, first)| {
         let state = convert_through(state, spans, first.policy(), now)?;
-        Some(state.carried(limit, 0, now))
+        Some(state.converted_to(limit, 0, now))
     });
-    known.unwrap_or_else(|| state.carried(limit, UNKNOWN, now))
+    known.unwrap_or_else(|| state.converted_to(limit, UNKNOWN, now))
 }
 
 /// Converts a state through every policy after the one it was written under, up to `last`.
@@ -39,8 +39,8 @@ fn convert_through(state: State, spans: &[PolicySpan], last: &Policy, now: Time)
     let later = later.iter().map(|span| (span.policy, span.change));
     let mut before = first.policy;
     let mut state = state;
-    for (policy, change) in later.chain([(*last, Change::KeepTokens)]) {
-        if policy != before || change == Change::Reset {
+    for (policy, change) in later.chain([(*last, PolicyChange::KeepTokens)]) {
+        if policy != before || change == PolicyChange::Reset {
             state = convert_step(state, before, policy, change, now)?;
         }
         before = policy;
@@ -53,17 +53,17 @@ fn convert_step(
     state: State,
     old: Policy,
     new: Policy,
-    change: Change,
+    change: PolicyChange,
     now: Time,
 ) -> Option<State> {
     let limit = Limit::named("step", old).and_then(|limit| limit.revise(new, change)).ok()?;
-    Some(state.carried(&limit, 0, now))
+    Some(state.converted_to(&limit, 0, now))
 }
 
 #[cfg(test)]
 #[cfg(not(any(loom, shuttle)))]
 mod tests {
-    use tidegate_core::Exact;
+    use tidegate_core::ExactTime;
 
     use super::*;
 
@@ -80,10 +80,10 @@ mod tests {
 
     /// Returns a bucket of one token per second in which this many tokens are missing.
     fn missing(tokens: u64) -> State {
-        State::Bucket(Exact::whole(NOW.as_nanos() + tokens * SECOND))
+        State::Bucket(ExactTime::from_nanos(NOW.as_nanos() + tokens * SECOND))
     }
 
-    fn history(spans: &[(u32, u64, Change)]) -> History {
+    fn history(spans: &[(u32, u64, PolicyChange)]) -> History {
         let mut history = History::default();
         for &(from, capacity, change) in spans {
             assert!(history.push(from, per_second(capacity), change));
@@ -93,14 +93,14 @@ mod tests {
 
     #[test]
     fn unchanged_policy_keeps_the_state() {
-        let known = history(&[(1, 10, Change::KeepTokens)]);
+        let known = history(&[(1, 10, PolicyChange::KeepTokens)]);
         assert_eq!(converted(missing(3), 1, Some(&known), &limit(10), NOW), missing(3));
         assert_eq!(converted(missing(3), 7, Some(&known), &limit(10), NOW), missing(3));
     }
 
     #[test]
     fn changed_policy_keeps_the_tokens() {
-        let known = history(&[(1, 10, Change::KeepTokens)]);
+        let known = history(&[(1, 10, PolicyChange::KeepTokens)]);
         // Seven tokens are left, now out of twenty.
         assert_eq!(converted(missing(3), 1, Some(&known), &limit(20), NOW), missing(13));
         // A bucket of five is full with five.
@@ -109,25 +109,25 @@ mod tests {
 
     #[test]
     fn every_intermediate_change_applies_in_its_mode() {
-        let known = history(&[(1, 10, Change::KeepTokens), (2, 5, Change::Reset)]);
+        let known = history(&[(1, 10, PolicyChange::KeepTokens), (2, 5, PolicyChange::Reset)]);
         assert_eq!(converted(missing(3), 1, Some(&known), &limit(5), NOW), State::Fresh);
         assert_eq!(converted(missing(3), 2, Some(&known), &limit(5), NOW), missing(3));
-        let revised = limit(5).revise(per_second(6), Change::Reset).unwrap();
+        let revised = limit(5).revise(per_second(6), PolicyChange::Reset).unwrap();
         assert_eq!(converted(missing(3), 2, Some(&known), &revised, NOW), State::Fresh);
-        let revised = limit(5).revise(per_second(6), Change::KeepTokens).unwrap();
+        let revised = limit(5).revise(per_second(6), PolicyChange::KeepTokens).unwrap();
         assert_eq!(converted(missing(3), 2, Some(&known), &revised, NOW), missing(4));
     }
 
     #[test]
     fn unknown_policy_gives_an_empty_bucket() {
         assert_eq!(converted(missing(3), 1, None, &limit(10), NOW), missing(10));
-        let known = history(&[(2, 10, Change::KeepTokens)]);
+        let known = history(&[(2, 10, PolicyChange::KeepTokens)]);
         assert_eq!(converted(missing(3), 1, Some(&known), &limit(10), NOW), missing(10));
-        let full = State::Bucket(Exact::whole(NOW.as_nanos()));
+        let full = State::Bucket(ExactTime::from_nanos(NOW.as_nanos()));
         assert_eq!(converted(full, 1, None, &limit(10), NOW), State::Fresh);
         let mut worn = limit(10);
         for capacity in 11..400 {
-            worn = worn.revise(per_second(capacity), Change::KeepTokens).unwrap();
+            worn = worn.revise(per_second(capacity), PolicyChange::KeepTokens).unwrap();
         }
         assert_eq!(converted(missing(3), 2, Some(&known), &worn, NOW), missing(399));
     }
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn quota_usage_is_kept_and_another_kind_starts_fresh() {
         let mut known = History::default();
-        assert!(known.push(1, Policy::quota(10).unwrap(), Change::KeepTokens));
+        assert!(known.push(1, Policy::quota(10).unwrap(), PolicyChange::KeepTokens));
         let used = State::Quota { ends: 500, used: 7 };
         let raised = Limit::named("a", Policy::quota(20).unwrap()).unwrap();
         assert_eq!(converted(used, 1, Some(&known), &raised, NOW), used);

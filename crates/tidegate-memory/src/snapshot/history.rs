@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidegate_core::{Change, Limit, Policy, Revision};
+use tidegate_core::{Limit, Policy, PolicyChange, Revision};
 
 use super::records::SavedLimit;
 
@@ -29,7 +29,7 @@ pub(crate) struct PolicySpan {
     pub(super) from: u32,
     pub(super) policy: Policy,
     /// How existing buckets were converted then.
-    pub(super) change: Change,
+    pub(super) change: PolicyChange,
 }
 
 /// Policies of one limit, oldest first.
@@ -56,7 +56,7 @@ impl History {
     }
 
     /// Adds a policy. Returns `false`, without adding it, unless it follows the others.
-    pub(super) fn push(&mut self, from: u32, policy: Policy, change: Change) -> bool {
+    pub(super) fn push(&mut self, from: u32, policy: Policy, change: PolicyChange) -> bool {
         let later = self.spans.last().is_none_or(|last| last.from < from);
         if later {
             self.spans.push(PolicySpan { from, policy, change });
@@ -80,7 +80,7 @@ impl History {
             // The revisions in between are unknown, so the earlier ones are useless.
             self.spans.clear();
         }
-        for revision in limit.since(oldest).into_iter().flatten() {
+        for revision in limit.revisions_since(oldest).into_iter().flatten() {
             if !self.ends_with(revision) {
                 let from = base.saturating_add(revision.generation());
                 self.push(from, *revision.policy(), revision.change());
@@ -94,7 +94,7 @@ impl History {
     /// Returns whether a revision changes nothing.
     fn ends_with(&self, revision: &Revision) -> bool {
         let same = |last: &PolicySpan| last.policy == *revision.policy();
-        revision.change() != Change::Reset && self.spans.last().is_some_and(same)
+        revision.change() != PolicyChange::Reset && self.spans.last().is_some_and(same)
     }
 
     /// Applies new version numbers. Of the policies too old to have a version of their own, only

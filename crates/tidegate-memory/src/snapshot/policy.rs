@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Change, Policy, Rate};
+use tidegate_core::{Policy, PolicyChange, Rate};
 
 use super::bytes::Bytes;
 
@@ -57,20 +57,20 @@ pub(super) fn read(bytes: &mut Bytes<'_>) -> Option<Policy> {
     }
 }
 
-pub(super) fn put_change(change: Change, to: &mut Vec<u8>) {
+pub(super) fn put_change(change: PolicyChange, to: &mut Vec<u8>) {
     to.push(match change {
-        Change::KeepTokens => 1,
-        Change::Proportional => 2,
-        Change::Reset => 3,
+        PolicyChange::KeepTokens => 1,
+        PolicyChange::Proportional => 2,
+        PolicyChange::Reset => 3,
         _ => 0,
     });
 }
 
-pub(super) fn read_change(bytes: &mut Bytes<'_>) -> Option<Change> {
+pub(super) fn read_change(bytes: &mut Bytes<'_>) -> Option<PolicyChange> {
     match bytes.u8()? {
-        1 => Some(Change::KeepTokens),
-        2 => Some(Change::Proportional),
-        3 => Some(Change::Reset),
+        1 => Some(PolicyChange::KeepTokens),
+        2 => Some(PolicyChange::Proportional),
+        3 => Some(PolicyChange::Reset),
         _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! Records of a snapshot, independent of the layout of the table.
 
-use tidegate_core::{Exact, State, WallTime};
+use tidegate_core::{ExactTime, State, WallTime};
 
 use super::bytes::{Bytes, put_text};
 use super::history::{History, MAX_IDENTITY_BYTES, MAX_SPANS};
@@ -143,7 +143,7 @@ const STATE_BYTES: usize = 1 + 8 + 4 + 4;
 
 fn put_state(state: State, version: u32, to: &mut Vec<u8>) {
     let (kind, word, part) = match state {
-        State::Bucket(Exact { ns, part }) => (1, ns, part),
+        State::Bucket(ExactTime { ns, part }) => (1, ns, part),
         State::Quota { ends, used } => (2, used, ends),
         State::Allowance { used } => (3, used, 0),
         // A fresh state is not stored, and leases are not saved.
@@ -159,7 +159,7 @@ fn read_state(bytes: &mut Bytes<'_>) -> Option<(State, u32)> {
     let (kind, word, part, version) = (bytes.u8()?, bytes.u64()?, bytes.u32()?, bytes.u32()?);
     let state = match (kind, part) {
         (0, 0) if word == 0 => State::Fresh,
-        (1, part) => State::Bucket(Exact { ns: word, part }),
+        (1, part) => State::Bucket(ExactTime { ns: word, part }),
         (2, ends) => State::Quota { ends, used: word },
         (3, 0) => State::Allowance { used: word },
         _ => return None,

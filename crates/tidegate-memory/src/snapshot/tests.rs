@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tidegate_core::{Change, Exact, Policy, Rate, State, WallTime};
+use tidegate_core::{ExactTime, Policy, PolicyChange, Rate, State, WallTime};
 
 use super::SnapshotError;
 use super::format::{MAX_BLOCK, Records, Writer};
@@ -61,7 +61,7 @@ impl Image {
 
 fn states() -> impl Strategy<Value = State> {
     prop_oneof![
-        any::<(u64, u32)>().prop_map(|(ns, part)| State::Bucket(Exact { ns, part })),
+        any::<(u64, u32)>().prop_map(|(ns, part)| State::Bucket(ExactTime { ns, part })),
         any::<(u32, u64)>().prop_map(|(ends, used)| State::Quota { ends, used }),
         any::<u64>().prop_map(|used| State::Allowance { used }),
     ]
@@ -87,8 +87,11 @@ fn policies() -> impl Strategy<Value = Policy> {
 }
 
 fn limits() -> impl Strategy<Value = SavedLimit> {
-    let changes =
-        prop::sample::select(vec![Change::KeepTokens, Change::Proportional, Change::Reset]);
+    let changes = prop::sample::select(vec![
+        PolicyChange::KeepTokens,
+        PolicyChange::Proportional,
+        PolicyChange::Reset,
+    ]);
     ("[a-z][a-z0-9_.-]{0,127}", vec((1_u32..1_000, policies(), changes), 0..40)).prop_map(
         |(identity, spans)| {
             let (mut history, mut from) = (History::default(), 0);
@@ -245,7 +248,7 @@ fn versions_are_renumbered_and_the_oldest_are_forgotten() {
     let limit = |identity: &str, spans: &[(u32, u64)]| {
         let mut history = History::default();
         for &(from, capacity) in spans {
-            assert!(history.push(from, policy(capacity), Change::KeepTokens));
+            assert!(history.push(from, policy(capacity), PolicyChange::KeepTokens));
         }
         SavedLimit { identity: identity.to_owned(), history }
     };

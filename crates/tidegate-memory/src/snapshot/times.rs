@@ -3,7 +3,7 @@
 //! The clock of a store starts with its process, so files contain wall time. A reading of both
 //! clocks at the same moment gives the difference.
 
-use tidegate_core::{Exact, Now, State, Time, WallTime};
+use tidegate_core::{ExactTime, Now, State, Time, WallTime};
 
 /// Converts a state for saving: the arrival time of a bucket to wall time.
 pub(super) fn to_wall(state: State, at: Now) -> State {
@@ -32,7 +32,7 @@ const fn moved(ns: u64, from: u64, to: u64) -> u64 {
 
 fn shifted(state: State, shift: impl FnOnce(u64) -> u64) -> State {
     match state {
-        State::Bucket(Exact { ns, part }) => State::Bucket(Exact { ns: shift(ns), part }),
+        State::Bucket(ExactTime { ns, part }) => State::Bucket(ExactTime { ns: shift(ns), part }),
         // Calendar windows already end in wall time, and other states contain no time.
         other => other,
     }
@@ -49,11 +49,11 @@ mod tests {
 
     #[test]
     fn remaining_wait_shrinks_by_the_downtime() {
-        let tat = State::Bucket(Exact { ns: 1_500, part: 7 });
+        let tat = State::Bucket(ExactTime { ns: 1_500, part: 7 });
         let written = to_wall(tat, at(1_000, 90_000));
-        assert_eq!(written, State::Bucket(Exact { ns: 90_500, part: 7 }));
+        assert_eq!(written, State::Bucket(ExactTime { ns: 90_500, part: 7 }));
         let read = to_store(written, at(5, 90_200));
-        assert_eq!(read, State::Bucket(Exact { ns: 305, part: 7 }));
+        assert_eq!(read, State::Bucket(ExactTime { ns: 305, part: 7 }));
     }
 
     #[test]

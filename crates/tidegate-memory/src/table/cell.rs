@@ -5,7 +5,7 @@
 //! to 13 bits. A bucket that has not been used for 4,096 revisions of its limit counts as empty,
 //! unless it is full; one from exactly 8,192 revisions ago is mistaken for the current policy.
 
-use tidegate_core::{Exact, State};
+use tidegate_core::{ExactTime, State};
 
 /// Bits of the hash that identify a key and determine its position.
 const FINGERPRINT_BITS: u32 = 48;
@@ -132,7 +132,7 @@ pub(crate) struct Cell {
 impl Cell {
     /// Creates the cell of a token bucket.
     #[inline]
-    pub(crate) const fn from_bucket(tag: Tag, tat: Exact) -> Self {
+    pub(crate) const fn from_bucket(tag: Tag, tat: ExactTime) -> Self {
         Self { tag, word: tat.ns, part: tat.part }
     }
 
@@ -164,8 +164,8 @@ impl Cell {
 
     /// Returns the arrival time of a token bucket.
     #[inline]
-    pub(crate) const fn tat(&self) -> Exact {
-        Exact { ns: self.word, part: self.part }
+    pub(crate) const fn tat(&self) -> ExactTime {
+        ExactTime { ns: self.word, part: self.part }
     }
 
     pub(crate) fn state(&self) -> State {
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(size_of::<Cell>(), 20);
         let fingerprint = Fingerprint::from_hash(0x0123_4567_89ab_cdef);
         for state in [
-            State::Bucket(Exact { ns: 5, part: 6 }),
+            State::Bucket(ExactTime { ns: 5, part: 6 }),
             State::Quota { ends: 7, used: u64::MAX },
             State::Allowance { used: 9 },
         ] {

@@ -1,6 +1,6 @@
 //! Locked cells of a short list of token buckets, for the fast path.
 
-use tidegate_core::Exact;
+use tidegate_core::ExactTime;
 
 use super::Table;
 use crate::table::cell::{Cell, Tag};
@@ -16,13 +16,13 @@ pub(crate) struct CellRefs<'t, const N: usize> {
 
 impl<const N: usize> CellRefs<'_, N> {
     #[inline]
-    pub(crate) fn tat(&self, index: usize) -> Exact {
+    pub(crate) fn tat(&self, index: usize) -> ExactTime {
         let (line, cell) = self.cells[index];
-        self.lines[line].as_ref().map_or(Exact::ZERO, |line| line.cell(cell).tat())
+        self.lines[line].as_ref().map_or(ExactTime::ZERO, |line| line.cell(cell).tat())
     }
 
     #[inline]
-    pub(crate) fn set_tat(&mut self, index: usize, tag: Tag, tat: Exact) {
+    pub(crate) fn set_tat(&mut self, index: usize, tag: Tag, tat: ExactTime) {
         let (line, cell) = self.cells[index];
         if let Some(line) = &mut self.lines[line] {
             line.set(cell, Cell::from_bucket(tag, tat));

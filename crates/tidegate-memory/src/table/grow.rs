@@ -180,7 +180,7 @@ fn in_store_time(ends: u32, now: Time, wall: WallTime) -> Time {
 #[cfg(test)]
 #[cfg(not(any(loom, shuttle)))]
 mod tests {
-    use tidegate_core::{Answer, Correction, Key, Limit, Operation, Policy};
+    use tidegate_core::{Correction, Key, Limit, Operation, Policy, StoreResponse};
 
     use super::*;
     use crate::builder::{Overflow, Sizes};
@@ -235,7 +235,7 @@ mod tests {
         assert!(!take(&store, &limit, keys, 1));
         let back = [Correction::new(&limit, "5", -980)];
         let settle = Operation::Settle { corrections: &back, receipt: None };
-        assert!(matches!(store.execute(&settle), Ok(Answer::Settled(_))));
+        assert!(matches!(store.execute(&settle), Ok(StoreResponse::Settled(_))));
         clock.set(at(19));
         assert!(!take(&store, &limit, keys, 1));
         clock.set(at(20));

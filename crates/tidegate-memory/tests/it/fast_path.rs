@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::{
-    Answer, Change, Charge, Correction, Decision, Key, Limit, Operation, Outcomes, Policy, Receipt,
-    Settlement, Target, Time,
+    Charge, Correction, Decision, Key, Limit, Operation, Outcomes, Policy, PolicyChange, Receipt,
+    Settlement, StoreResponse, Target, Time,
 };
 use tidegate_memory::MemoryStore;
 use tidegate_memory::clock::ManualClock;
@@ -102,7 +102,7 @@ impl StorePair {
                 self.both(&Operation::Reset { target: target(&self.limit, key) })?;
             }
             Step::Revise(number) => {
-                let revised = self.limit.revise(policy(number), Change::KeepTokens).unwrap();
+                let revised = self.limit.revise(policy(number), PolicyChange::KeepTokens).unwrap();
                 self.previous = std::mem::replace(&mut self.limit, revised);
             }
             Step::Advance(span) => self.clock.advance(Duration::from_nanos(span)),
@@ -152,8 +152,8 @@ impl StorePair {
         if let (Some(fast), Some(general)) = (fast.granted(), general.granted()) {
             prop_assert_eq!(fast.wait, general.wait);
             prop_assert_eq!(fast.receipt.start(), general.receipt.start());
-            for (one, other) in fast.receipt.stamps().iter().zip(general.receipt.stamps()) {
-                prop_assert_eq!((one.place, one.generation), (other.place, other.generation));
+            for (one, other) in fast.receipt.charges().iter().zip(general.receipt.charges()) {
+                prop_assert_eq!((one.location, one.generation), (other.location, other.generation));
                 prop_assert_eq!(one.state, other.state);
             }
             let keys = list.iter().map(|(key, _)| *key).collect();
@@ -192,14 +192,14 @@ fn padded<'l>(limit: &'l Limit, list: &[(usize, u64)]) -> Vec<Charge<'l>> {
 
 fn take(store: &MemoryStore, charges: &[Charge<'_>]) -> Decision {
     match store.execute(&Operation::Take(charges)).unwrap() {
-        Answer::Decision(decision) => decision,
+        StoreResponse::Decision(decision) => decision,
         other => panic!("{other:?}"),
     }
 }
 
 fn settle(store: &MemoryStore, corrections: &[Correction<'_>], receipt: &Receipt) -> Settlement {
     match store.execute(&Operation::Settle { corrections, receipt: Some(receipt) }).unwrap() {
-        Answer::Settled(settlement) => settlement,
+        StoreResponse::Settled(settlement) => settlement,
         other => panic!("{other:?}"),
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_core::{
-    Answer, Charge, Correction, Decision, Key, Limit, Operation, Policy, Retry, Time,
+    Charge, Correction, Decision, Key, Limit, Operation, Policy, Retry, StoreResponse, Time,
 };
 use tidegate_memory::clock::ManualClock;
 use tidegate_memory::{MemoryStore, Overflow};
@@ -129,7 +129,7 @@ fn receipt_refunds_the_shared_bucket_that_was_charged() {
         let _ = take(&store, &filler, number);
     }
     let charges = [Charge::new(&limit, "late", 1)];
-    let Ok(Answer::Decision(decision)) = store.execute(&Operation::Take(&charges)) else {
+    let Ok(StoreResponse::Decision(decision)) = store.execute(&Operation::Take(&charges)) else {
         panic!("no decision");
     };
     let receipt = decision.granted().unwrap().receipt;
@@ -156,7 +156,8 @@ fn keys_of_a_list_on_one_shared_bucket_are_charged_together() {
         for second in keys.iter().filter(|second| *second != first) {
             let charges =
                 [Charge::new(&limit, first.as_str(), 2), Charge::new(&limit, second.as_str(), 2)];
-            let Ok(Answer::Decision(decision)) = store.execute(&Operation::Peek(&charges)) else {
+            let Ok(StoreResponse::Decision(decision)) = store.execute(&Operation::Peek(&charges))
+            else {
                 panic!("no decision");
             };
             denied += usize::from(!decision.is_allowed());
@@ -167,7 +168,7 @@ fn keys_of_a_list_on_one_shared_bucket_are_charged_together() {
 
 fn decide(store: &MemoryStore, charges: &[Charge<'_>]) -> Decision {
     match store.execute(&Operation::Take(charges)) {
-        Ok(Answer::Decision(decision)) => decision,
+        Ok(StoreResponse::Decision(decision)) => decision,
         other => panic!("{other:?}"),
     }
 }

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tidegate_core::{
-    Answer, Change, Charge, Key, Limit, Operation, Policy, StoreError, Target, Time, WallTime,
+    Charge, Key, Limit, Operation, Policy, PolicyChange, StoreError, StoreResponse, Target, Time,
+    WallTime,
 };
 use tidegate_memory::MemoryStore;
 use tidegate_memory::clock::{Clock, ManualClock, SystemClock};
@@ -101,7 +102,7 @@ fn cleanup_keeps_keys_in_debt() {
     store.clear();
     assert!(store.is_empty());
     assert_eq!(store.take_one(&limit, Key::new("owes"), 0).remaining(), 10);
-    let Ok(Answer::Reset(false)) =
+    let Ok(StoreResponse::Reset(false)) =
         store.execute(&Operation::Reset { target: Target::new(&limit, "owes") })
     else {
         panic!("nothing was there to forget");
@@ -115,9 +116,9 @@ fn reset_forgets_the_bucket_of_an_earlier_policy_kind() {
     let store = MemoryStore::new();
     let old = limit(Policy::allowance(3).unwrap());
     assert!(store.take_one(&old, Key::new("x"), 3).is_allowed());
-    let new = old.revise(Policy::concurrency(3, None).unwrap(), Change::KeepTokens).unwrap();
+    let new = old.revise(Policy::concurrency(3, None).unwrap(), PolicyChange::KeepTokens).unwrap();
     let reset = store.execute(&Operation::Reset { target: Target::new(&new, "x") });
-    assert!(matches!(reset, Ok(Answer::Reset(true))), "{reset:?}");
+    assert!(matches!(reset, Ok(StoreResponse::Reset(true))), "{reset:?}");
     assert_eq!(store.len(), 0);
     assert!(store.take_one(&old, Key::new("x"), 3).is_allowed());
 }
@@ -138,7 +139,8 @@ fn two_policies_of_one_name_decide_the_same_on_every_clock() {
             }
             let charges: Vec<_> =
                 keys.iter().map(|key| Charge::new(&fast, key.as_str(), 1)).collect();
-            let Ok(Answer::Decision(denied)) = store.execute(&Operation::Take(&charges)) else {
+            let Ok(StoreResponse::Decision(denied)) = store.execute(&Operation::Take(&charges))
+            else {
                 panic!("no decision");
             };
             let reset = denied.outcomes()[0].reset.unwrap();

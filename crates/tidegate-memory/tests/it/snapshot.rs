@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tidegate_core::{Answer, Charge, Key, Limit, Operation, Policy, Target, WallTime, Windows};
+use tidegate_core::{
+    Charge, Key, Limit, Operation, Policy, StoreResponse, Target, WallTime, Windows,
+};
 use tidegate_memory::clock::ManualClock;
 use tidegate_memory::{MemoryStore, MemoryStoreBuilder, Overflow, Restored, SnapshotError};
 
@@ -121,7 +123,7 @@ fn quotas_allowances_and_holds_are_restored_but_leases_are_not() {
         let target = Target { limit, key: "alice".into(), windows };
         let charges = [Charge { target, cost }];
         match store.execute(&Operation::Take(&charges)).unwrap() {
-            Answer::Decision(decision) => decision.is_allowed(),
+            StoreResponse::Decision(decision) => decision.is_allowed(),
             other => panic!("{other:?}"),
         }
     };

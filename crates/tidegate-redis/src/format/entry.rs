@@ -1,8 +1,8 @@
 //! Stored entry of a bucket, and its effective state under the current policy.
 
-use tidegate_core::{Account, Exact, Now, Policy, State, Time, Windows};
+use tidegate_core::{BucketEntry, ExactTime, Now, Policy, State, Time, Windows};
 
-use crate::error::RedisFault;
+use crate::error::RedisStoreError;
 use crate::format::names::FORMAT;
 use crate::format::number::{Pair, Reader, put, put_time};
 use crate::policy_history::PolicyHistory;
@@ -46,7 +46,7 @@ pub(crate) struct EffectiveState {
 
 impl Entry {
     /// Reads an entry from a reply.
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, RedisFault> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, RedisStoreError> {
         let kind = reader.byte()?;
         if kind == FRESH {
             return Ok(Self::default());
@@ -60,7 +60,7 @@ impl Entry {
         let fence = if kind & WITH_FENCE == 0 { 0 } else { reader.number()? };
         let kind = kind & !(WITH_HOLD | WITH_FENCE);
         if kind > ALLOWANCE {
-            return Err(RedisFault::InvalidReply);
+            return Err(RedisStoreError::InvalidReply);
         }
         let hold = hold.filter(|hold| hold.until > Time::ZERO);
         Ok(Self { kind, generation, words, hold, fence })
@@ -100,7 +100,7 @@ impl Entry {
         let state = match history.limit().policy() {
             // Slots are stored separately and survive every change.
             Policy::Concurrency(_) => State::Fresh,
-            _ => state.carried(history.limit(), generation, now),
+            _ => state.converted_to(history.limit(), generation, now),
         };
         let mut effective_state = EffectiveState {
             state,
@@ -113,7 +113,7 @@ impl Entry {
             } else {
                 let generation = history.index_of(hold.generation);
                 let reopened = State::after_hold(history.limit(), generation, hold.until, now);
-                effective_state.state = effective_state.state.or_less(reopened);
+                effective_state.state = effective_state.state.stricter(reopened);
                 effective_state.converted = true;
             }
         }
@@ -130,7 +130,7 @@ impl Entry {
     ) -> Self {
         let effective_state = self.effective_state(history, now.time);
         let policy = history.limit().policy();
-        let mut account = Account::new(policy, effective_state.state, Time::ZERO, 0);
+        let mut account = BucketEntry::new(policy, effective_state.state, Time::ZERO, 0);
         if let (Policy::Quota(_), Some(windows)) = (policy, windows) {
             // If the windows do not include the present, the account stays as it is.
             let _ = account.open_window(windows, now);
@@ -170,7 +170,7 @@ impl Entry {
         match self.kind {
             BUCKET => State::Bucket(match policy {
                 Some(Policy::Bucket(bucket)) => Pair { us: first, rest: second }.exact(bucket),
-                _ => Exact::whole((first + u64::from(second > 0)).saturating_mul(1_000)),
+                _ => ExactTime::from_nanos((first + u64::from(second > 0)).saturating_mul(1_000)),
             }),
             QUOTA => State::Quota { ends: u32::try_from(first).unwrap_or(u32::MAX), used: second },
             ALLOWANCE => State::Allowance { used: first },

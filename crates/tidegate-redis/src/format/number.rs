@@ -1,8 +1,8 @@
 //! Numbers of the script: integers in doubles, never above 2^53.
 
-use tidegate_core::{Bucket, Exact, Now, Time, WallTime};
+use tidegate_core::{ExactTime, Now, Time, TokenBucket, WallTime};
 
-use crate::error::RedisFault;
+use crate::error::RedisStoreError;
 
 /// Maximum span and count: far beyond any policy, and still exact.
 pub(crate) const MAX_NUMBER: u64 = 1 << 52;
@@ -35,16 +35,16 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// Encodes a span in the units of `bucket`'s rate.
-    pub(crate) fn span(value: Exact, bucket: &Bucket) -> Self {
+    pub(crate) fn span(value: ExactTime, bucket: &TokenBucket) -> Self {
         Self::of(value, bucket, MAX_NUMBER)
     }
 
     /// Encodes an instant in the units of `bucket`'s rate.
-    pub(crate) fn instant(value: Exact, bucket: &Bucket) -> Self {
+    pub(crate) fn instant(value: ExactTime, bucket: &TokenBucket) -> Self {
         Self::of(value, bucket, MAX_INSTANT)
     }
 
-    fn of(value: Exact, bucket: &Bucket, max: u64) -> Self {
+    fn of(value: ExactTime, bucket: &TokenBucket, max: u64) -> Self {
         let us = value.ns / 1_000;
         if us >= max {
             return Self { us: max, rest: 0 };
@@ -54,12 +54,12 @@ impl Pair {
     }
 
     /// Returns the exact value under `bucket`'s rate.
-    pub(crate) fn exact(self, bucket: &Bucket) -> Exact {
+    pub(crate) fn exact(self, bucket: &TokenBucket) -> ExactTime {
         let n = u64::from(bucket.rate().tokens());
         let ns = self.us.saturating_mul(1_000).saturating_add(self.rest / n);
         // The remainder of a division by a 32-bit number.
         #[expect(clippy::cast_possible_truncation)]
-        Exact { ns, part: (self.rest % n) as u32 }
+        ExactTime { ns, part: (self.rest % n) as u32 }
     }
 
     pub(crate) fn put(self, into: &mut impl Extend<u8>) {
@@ -85,38 +85,38 @@ pub(crate) fn server_time(us: u64) -> Now {
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(crate) fn byte(&mut self) -> Result<u8, RedisFault> {
-        let (&first, rest) = self.0.split_first().ok_or(RedisFault::InvalidReply)?;
+    pub(crate) fn byte(&mut self) -> Result<u8, RedisStoreError> {
+        let (&first, rest) = self.0.split_first().ok_or(RedisStoreError::InvalidReply)?;
         self.0 = rest;
         Ok(first)
     }
 
     /// Reads a non-negative integer.
-    pub(crate) fn number(&mut self) -> Result<u64, RedisFault> {
-        let (head, rest) = self.0.split_first_chunk().ok_or(RedisFault::InvalidReply)?;
+    pub(crate) fn number(&mut self) -> Result<u64, RedisStoreError> {
+        let (head, rest) = self.0.split_first_chunk().ok_or(RedisStoreError::InvalidReply)?;
         self.0 = rest;
         let number = f64::from_le_bytes(*head);
         if !(0.0..=(1_u64 << 53) as f64).contains(&number) || number.fract() != 0.0 {
-            return Err(RedisFault::InvalidReply);
+            return Err(RedisStoreError::InvalidReply);
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "just checked")]
         Ok(number as u64)
     }
 
-    pub(crate) fn short(&mut self) -> Result<usize, RedisFault> {
-        let (head, rest) = self.0.split_first_chunk().ok_or(RedisFault::InvalidReply)?;
+    pub(crate) fn short(&mut self) -> Result<usize, RedisStoreError> {
+        let (head, rest) = self.0.split_first_chunk().ok_or(RedisStoreError::InvalidReply)?;
         self.0 = rest;
         Ok(usize::from(u16::from_le_bytes(*head)))
     }
 
-    pub(crate) fn bytes(&mut self, length: usize) -> Result<&'a [u8], RedisFault> {
-        let (head, rest) = self.0.split_at_checked(length).ok_or(RedisFault::InvalidReply)?;
+    pub(crate) fn bytes(&mut self, length: usize) -> Result<&'a [u8], RedisStoreError> {
+        let (head, rest) = self.0.split_at_checked(length).ok_or(RedisStoreError::InvalidReply)?;
         self.0 = rest;
         Ok(head)
     }
 
     /// Reads whole microseconds and nanoseconds.
-    pub(crate) fn time(&mut self) -> Result<Time, RedisFault> {
+    pub(crate) fn time(&mut self) -> Result<Time, RedisStoreError> {
         let (us, ns) = (self.number()?, self.number()?);
         Ok(Time::from_nanos(us.saturating_mul(1_000).saturating_add(ns)))
     }
@@ -133,9 +133,9 @@ mod tests {
         let policy = Policy::rate("999983/min".parse().unwrap()).capacity(7).build().unwrap();
         let Policy::Bucket(bucket) = policy else { panic!("a bucket") };
         for value in [
-            Exact { ns: 1_699_920_000_123_456_789, part: 999_982 },
-            Exact { ns: 999, part: 0 },
-            Exact::ZERO,
+            ExactTime { ns: 1_699_920_000_123_456_789, part: 999_982 },
+            ExactTime { ns: 999, part: 0 },
+            ExactTime::ZERO,
         ] {
             let pair = Pair::instant(value, &bucket);
             assert!(pair.rest < 1_000 * 999_983);

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Bucket, Policy, Windows, ceil_millis};
+use tidegate_core::{Policy, TokenBucket, Windows, ceil_millis};
 
-use crate::error::RedisFault;
+use crate::error::RedisStoreError;
 use crate::format::number::{MAX_COUNTED, MAX_NUMBER, Pair, put};
 
 /// Arguments as decoded by the script.
@@ -25,7 +25,7 @@ pub(crate) fn script_args(
     amount: u64,
     windows: Option<Windows>,
     ttl: Option<Duration>,
-) -> Result<ScriptArgs, RedisFault> {
+) -> Result<ScriptArgs, RedisStoreError> {
     let mut out = ScriptArgs::new();
     let ttl = entry_ttl(policy, ttl);
     match policy {
@@ -39,9 +39,12 @@ pub(crate) fn script_args(
                 _ => 2,
             });
             put(u64::from(bucket.rate().tokens()) * 1_000, &mut out);
-            for span in
-                [bucket.time_to_full(), bucket.ceiling(), bucket.span(amount), bucket.deepest()]
-            {
+            for span in [
+                bucket.time_to_full(),
+                bucket.max_tat_distance(),
+                bucket.span(amount),
+                bucket.time_to_full_from_max_debt(),
+            ] {
                 Pair::span(span, bucket).put(&mut out);
             }
         }
@@ -66,13 +69,13 @@ pub(crate) fn script_args(
             let lease = limit.lease().map_or(0, |lease| lease.as_nanos().div_ceil(1_000));
             put(u64::try_from(lease).unwrap_or(MAX_NUMBER).min(MAX_NUMBER), &mut out);
         }
-        _ => return Err(RedisFault::InvalidReply),
+        _ => return Err(RedisStoreError::InvalidReply),
     }
     Ok(out)
 }
 
 /// Default time to live of an unused bucket: twice the time to full, at least a minute.
-fn time_to_live(bucket: &Bucket) -> Duration {
+fn time_to_live(bucket: &TokenBucket) -> Duration {
     let full = Duration::from_nanos(bucket.time_to_full().ceil());
     full.saturating_mul(2).max(MIN_TTL)
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::decide::{self, DecisionMode};
 use tidegate_core::{
-    Account, Answer, Decision, Denial, Grant, Now, Receipt, State, StoreError, Time,
+    BucketEntry, Decision, Denial, Grant, Now, Receipt, State, StoreError, StoreResponse, Time,
 };
 
-use crate::error::RedisFault;
+use crate::error::RedisStoreError;
 use crate::format::number::{Reader, put_time};
 use crate::job::{Code, Job, OperationStatus};
 use crate::operation::list_entry::{Found, List, read_found};
@@ -19,7 +19,7 @@ pub(crate) fn job(
     list: &List<'_>,
     mode: DecisionMode,
     context: Context<'_>,
-) -> Result<Job, RedisFault> {
+) -> Result<Job, RedisStoreError> {
     let mut job = Job::new(match mode {
         DecisionMode::Take => Code::Take,
         DecisionMode::Peek => Code::Peek,
@@ -68,9 +68,9 @@ pub(crate) fn interpret(
     let agree =
         mode == DecisionMode::Peek || decision.is_allowed() == (status == OperationStatus::Done);
     if agree {
-        Ok(ReplyOutcome::Done(Answer::Decision(decision)))
+        Ok(ReplyOutcome::Done(StoreResponse::Decision(decision)))
     } else {
-        Err(RedisFault::InvalidReply.into())
+        Err(RedisStoreError::InvalidReply.into())
     }
 }
 
@@ -82,16 +82,16 @@ fn decision(
     context: Context<'_>,
 ) -> Result<Decision, StoreError> {
     let mut accounts = list.accounts(found, now)?;
-    let Some(start) = decide::start(&accounts, mode.horizon(), now) else {
-        let outcomes = decide::refused(&accounts, list.order(), now);
+    let Some(start) = decide::earliest_start(&accounts, mode.horizon(), now) else {
+        let outcomes = decide::denied_outcomes(&accounts, list.order(), now);
         return Ok(Decision::Denied(Denial::new(outcomes)));
     };
     decide::spend(&mut accounts, start, now);
-    let outcomes = decide::granted(&accounts, list.order(), now);
+    let outcomes = decide::granted_outcomes(&accounts, list.order(), now);
     if mode == DecisionMode::Peek {
         return Ok(Decision::Allowed(Grant::new(outcomes, Duration::ZERO, Receipt::default())));
     }
-    let states: SmallVec<[State; 2]> = accounts.iter().map(Account::state).collect();
-    let receipt = Receipt::new(context.issuer, start, list.stamps(&states));
+    let states: SmallVec<[State; 2]> = accounts.iter().map(BucketEntry::state).collect();
+    let receipt = Receipt::new(context.issuer, start, list.records(&states));
     Ok(Decision::Allowed(Grant::new(outcomes, start.since(now.time), receipt)))
 }

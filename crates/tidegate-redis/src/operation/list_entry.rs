@@ -6,10 +6,11 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tidegate_core::list::MergedList;
 use tidegate_core::{
-    Account, ChargeError, Now, Place, Policy, Stamp, State, StoreError, Target, Time, Windows,
+    BucketEntry, BucketLocation, ChargeError, ChargeRecord, Now, Policy, State, StoreError, Target,
+    Time, Windows,
 };
 
-use crate::error::RedisFault;
+use crate::error::RedisStoreError;
 use crate::format::entry::Entry;
 use crate::format::names::{Name, Names};
 use crate::format::number::Reader;
@@ -46,7 +47,7 @@ impl ListedBucket<'_> {
         names: &Names,
         amount: u64,
         ttl: Option<std::time::Duration>,
-    ) -> Result<Item, RedisFault> {
+    ) -> Result<Item, RedisStoreError> {
         let generation = self.history.generation();
         let args = script_args(self.policy(), generation, amount, self.target.windows, ttl)?;
         let other = self.has_slots().then(|| names.slots(&self.target));
@@ -77,17 +78,17 @@ impl<'a> List<'a> {
         Self(list)
     }
 
-    /// Returns the stamp of each item: the state in which its charge left the bucket.
-    pub(crate) fn stamps(&self, states: &[State]) -> impl Iterator<Item = Stamp> {
+    /// Returns the record of each item: the state in which its charge left the bucket.
+    pub(crate) fn records(&self, states: &[State]) -> impl Iterator<Item = ChargeRecord> {
         self.order().map(|index| {
             let listed = &self[index];
-            let place = if listed.has_slots() && listed.amount > 0 {
-                Place::Slot(listed.lease)
+            let location = if listed.has_slots() && listed.amount > 0 {
+                BucketLocation::Slot(listed.lease)
             } else {
-                Place::Own
+                BucketLocation::Own
             };
             let (bucket, generation) = (listed.name.number(), listed.history.stamp());
-            Stamp { bucket, place, generation, state: states[index] }
+            ChargeRecord { bucket, location, generation, state: states[index] }
         })
     }
 
@@ -120,12 +121,12 @@ impl<'a> List<'a> {
         &self,
         found: &[Found],
         now: Now,
-    ) -> Result<SmallVec<[Account<'_>; 2]>, ChargeError> {
+    ) -> Result<SmallVec<[BucketEntry<'_>; 2]>, ChargeError> {
         let mut accounts = SmallVec::with_capacity(self.len());
         for (index, (listed, found)) in self.iter().zip(found).enumerate() {
             let effective_state = found.entry.effective_state(&listed.history, now.time);
             let policy = listed.policy();
-            let mut account = Account::new(
+            let mut account = BucketEntry::new(
                 policy,
                 effective_state.state,
                 effective_state.held_until,
@@ -182,7 +183,7 @@ pub(crate) struct Slots {
 pub(crate) fn read_found(
     list: &List<'_>,
     reader: &mut Reader<'_>,
-) -> Result<SmallVec<[Found; 2]>, RedisFault> {
+) -> Result<SmallVec<[Found; 2]>, RedisStoreError> {
     let mut all = SmallVec::with_capacity(list.len());
     for listed in list.iter() {
         let entry = Entry::read(reader)?;

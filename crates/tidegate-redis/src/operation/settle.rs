@@ -1,12 +1,13 @@
 //! Settlement: refunds and later charges.
 
 use smallvec::SmallVec;
-use tidegate_core::decide::{self, Settled};
+use tidegate_core::decide::{self, EntrySettlement};
 use tidegate_core::{
-    Answer, Now, Place, Policy, Receipt, Settlement, Stamp, State, StoreError, Time,
+    BucketLocation, ChargeRecord, Now, Policy, Receipt, Settlement, State, StoreError,
+    StoreResponse, Time,
 };
 
-use crate::error::RedisFault;
+use crate::error::RedisStoreError;
 use crate::format::entry::Entry;
 use crate::format::number::{MAX_NUMBER, Pair, Reader, put, put_time};
 use crate::job::{Code, Job, OperationStatus};
@@ -15,9 +16,9 @@ use crate::operation::{Context, ReplyOutcome};
 
 /// The correction is a refund.
 const REFUND: u8 = 1;
-/// Two words of the stamp follow.
+/// Two words of the record follow.
 const STAMPED: u8 = 2;
-/// There is a stamp, but it cannot be compared with the stored state.
+/// There is a record, but it cannot be compared with the stored state.
 const UNCOMPARABLE: u8 = 4;
 /// The correction releases this many slots of a lease.
 const SLOTS: u8 = 8;
@@ -27,17 +28,17 @@ pub(crate) fn job(
     list: &List<'_>,
     receipt: Option<&Receipt>,
     context: Context<'_>,
-) -> Result<Job, RedisFault> {
+) -> Result<Job, RedisStoreError> {
     let mut job = Job::new(Code::Settle);
     put_time(receipt.map_or(Time::ZERO, Receipt::start), job.head());
     for (index, listed) in list.iter().enumerate() {
-        let stamp = receipt.and_then(|receipt| list.stamp_of(index, receipt));
+        let record = receipt.and_then(|receipt| list.record_of(index, receipt));
         let amount = listed.delta().unsigned_abs();
         let mut item = listed.item(context.names, amount, context.ttl)?;
-        if uses_slots(listed, stamp) {
+        if uses_slots(listed, record) {
             item.other = Some(context.names.slots(&listed.target));
         }
-        let (flags, words, lease) = encode_correction(listed, stamp);
+        let (flags, words, lease) = encode_correction(listed, record);
         item.tail.push(flags);
         put(words[0], &mut item.tail);
         put(words[1], &mut item.tail);
@@ -47,27 +48,27 @@ pub(crate) fn job(
     Ok(job)
 }
 
-/// Returns flags, words of the stamp, and the lease.
-fn encode_correction(listed: &ListEntry<'_>, stamp: Option<&Stamp>) -> (u8, [u64; 2], u64) {
+/// Returns flags, words of the record, and the lease.
+fn encode_correction(listed: &ListEntry<'_>, record: Option<&ChargeRecord>) -> (u8, [u64; 2], u64) {
     let refund = if listed.amount < 0 { REFUND } else { 0 };
-    if uses_slots(listed, stamp) {
-        return match stamp.map(|stamp| stamp.place) {
-            Some(Place::Slot(lease)) if listed.amount < 0 => {
+    if uses_slots(listed, record) {
+        return match record.map(|record| record.location) {
+            Some(BucketLocation::Slot(lease)) if listed.amount < 0 => {
                 (SLOTS, [listed.delta().unsigned_abs().min(MAX_NUMBER), 0], lease)
             }
             _ => (0, [0, 0], 0),
         };
     }
-    let (flags, words) = match (stamp, listed.policy()) {
+    let (flags, words) = match (record, listed.policy()) {
         (None, _) => (0, [0, 0]),
-        (Some(stamp), Policy::Bucket(bucket)) => match stamp.state {
-            State::Bucket(then) if stamp.generation == listed.history.stamp() => {
+        (Some(record), Policy::Bucket(bucket)) => match record.state {
+            State::Bucket(then) if record.generation == listed.history.stamp() => {
                 let pair = Pair::instant(then, bucket);
                 (STAMPED, [pair.us, pair.rest])
             }
             _ => (UNCOMPARABLE, [0, 0]),
         },
-        (Some(stamp), _) => match stamp.state {
+        (Some(record), _) => match record.state {
             State::Quota { ends, .. } => (STAMPED, [ends.into(), 0]),
             _ => (UNCOMPARABLE, [0, 0]),
         },
@@ -89,9 +90,9 @@ pub(crate) fn interpret(
     let mut found: SmallVec<[Found; 2]> = SmallVec::new();
     let mut released: SmallVec<[u64; 2]> = SmallVec::new();
     for (index, listed) in list.iter().enumerate() {
-        let stamp = receipt.and_then(|receipt| list.stamp_of(index, receipt));
+        let record = receipt.and_then(|receipt| list.record_of(index, receipt));
         let entry = Entry::read(reader)?;
-        if uses_slots(listed, stamp) {
+        if uses_slots(listed, record) {
             let taken = reader.number()?;
             found.push(Found { entry, slots: Some(Slots { taken, free_at: None }) });
             released.push(reader.number()?);
@@ -108,7 +109,7 @@ pub(crate) fn interpret(
         });
     }
     let settlement = settlement(list, receipt, &mut found, &released, now)?;
-    Ok(ReplyOutcome::Done(Answer::Settled(settlement)))
+    Ok(ReplyOutcome::Done(StoreResponse::Settled(settlement)))
 }
 
 /// Computes the settlement that the script has made, from the state before it.
@@ -124,13 +125,13 @@ fn settlement(
         found.slots = found.slots.filter(|_| listed.has_slots());
     }
     let mut accounts = list.accounts(found, now)?;
-    let mut results: SmallVec<[Settled; 2]> = SmallVec::new();
+    let mut results: SmallVec<[EntrySettlement; 2]> = SmallVec::new();
     for (index, (account, listed)) in accounts.iter_mut().zip(list.iter()).enumerate() {
-        let stamp = receipt.and_then(|receipt| list.stamp_of(index, receipt));
-        results.push(if uses_slots(listed, stamp) {
-            slots_released(listed, stamp, released[index])
+        let record = receipt.and_then(|receipt| list.record_of(index, receipt));
+        results.push(if uses_slots(listed, record) {
+            slots_released(listed, record, released[index])
         } else {
-            let spend = stamp.zip(receipt.map(Receipt::start));
+            let spend = record.zip(receipt.map(Receipt::start));
             account.settle(listed.delta(), spend, listed.history.stamp(), now)
         });
     }
@@ -138,13 +139,20 @@ fn settlement(
 }
 
 /// Slots are released by their lease, whatever kind the limit has now.
-fn uses_slots(listed: &ListEntry<'_>, stamp: Option<&Stamp>) -> bool {
-    listed.has_slots() || matches!(stamp, Some(Stamp { place: Place::Slot(_), .. }))
+fn uses_slots(listed: &ListEntry<'_>, record: Option<&ChargeRecord>) -> bool {
+    listed.has_slots()
+        || matches!(record, Some(ChargeRecord { location: BucketLocation::Slot(_), .. }))
 }
 
-fn slots_released(listed: &ListEntry<'_>, stamp: Option<&Stamp>, released: u64) -> Settled {
-    match stamp.map(|stamp| stamp.place) {
-        Some(Place::Slot(_)) if listed.amount < 0 => Settled::slots_back(released),
-        _ => Settled::nothing_of(listed.delta()),
+fn slots_released(
+    listed: &ListEntry<'_>,
+    record: Option<&ChargeRecord>,
+    released: u64,
+) -> EntrySettlement {
+    match record.map(|record| record.location) {
+        Some(BucketLocation::Slot(_)) if listed.amount < 0 => {
+            EntrySettlement::slots_released(released)
+        }
+        _ => EntrySettlement::without_effect(listed.delta()),
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Answer, Limit, Operation, Policy, Target};
+use tidegate_core::{Limit, Operation, Policy, StoreResponse, Target};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::{Flavor, RedisServer};
-use tidegate_testkit::subject::{ask, block_on};
+use tidegate_testkit::subject::{block_on, execute};
 
 use crate::fixture::{
     error_chain, granted, logged, open, prefix, remaining, runtime, server, slow_bucket, take,
@@ -76,16 +76,16 @@ fn documented_acl_is_sufficient() {
         granted(&store, &limit, "a", 2).await;
         let target = Target::new(&limit, "a");
         let hold = Operation::Hold { target, span: Duration::from_millis(1) };
-        ask(&store, hold).await.unwrap();
-        ask(&store, Operation::Reset { target }).await.unwrap();
+        execute(&store, hold).await.unwrap();
+        execute(&store, Operation::Reset { target }).await.unwrap();
         for slots in [1, 2] {
             let receipt = granted(&store, &calls, "a", slots).await.receipt;
             let targets = [Target::new(&calls, "a")];
             let renew = Operation::Renew { targets: &targets, receipt: &receipt };
-            assert_eq!(ask(&store, renew).await.unwrap(), Answer::Slots(slots));
+            assert_eq!(execute(&store, renew).await.unwrap(), StoreResponse::Slots(slots));
             assert!(!take(&store, &calls, "a", 3).await.unwrap().is_allowed());
             let release = Operation::Release { targets: &targets, receipt: &receipt };
-            assert_eq!(ask(&store, release).await.unwrap(), Answer::Slots(slots));
+            assert_eq!(execute(&store, release).await.unwrap(), StoreResponse::Slots(slots));
         }
         let unleased = Limit::named("unleased", Policy::concurrency(3, None).unwrap()).unwrap();
         granted(&store, &unleased, "a", 1).await;

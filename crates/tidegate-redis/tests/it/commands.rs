@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Answers, Change, Charge, Limit, Operation, Policy, Store as _};
+use tidegate_core::{Charge, Limit, Operation, Policy, PolicyChange, Store as _, StoreResponses};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::{Flavor, RedisServer, wait_until};
 use tidegate_testkit::subject::block_on;
@@ -14,7 +14,7 @@ use crate::fixture::{
 
 /// How often a script was called, heartbeats included.
 fn calls(server: &RedisServer) -> u64 {
-    server.calls_of("evalsha") + server.calls_of("eval")
+    server.command_calls("evalsha") + server.command_calls("eval")
 }
 
 /// R184, R185: two limiters, one connection, one command per decision, whatever the list.
@@ -30,12 +30,12 @@ fn decision_is_one_command_on_one_connection() {
             Charge::new(&expensive, "a", 5),
             Charge::new(&expensive, "b", 1),
         ];
-        let mut answers = Answers::new();
+        let mut answers = StoreResponses::new();
         store.submit(&[Operation::Take(&list)], &mut answers).await;
         wait_for_heartbeat(&server);
         let before = calls(&server);
         for _ in 0..3 {
-            let mut answers = Answers::new();
+            let mut answers = StoreResponses::new();
             store.submit(&[Operation::Take(&list[..1])], &mut answers).await;
             store.submit(&[Operation::Peek(&list)], &mut answers).await;
             assert!(answers.iter().all(Result::is_ok), "{answers:?}");
@@ -60,7 +60,7 @@ fn concurrent_first_calls_load_the_scripts_once() {
         ConcurrentCallers::on(std::iter::repeat_n(&store, 100), &limit, 1).allowed().await
     });
     assert_eq!(allowed, 40);
-    assert_eq!(server.calls_of("script|load"), SCRIPTS);
+    assert_eq!(server.command_calls("script|load"), SCRIPTS);
     // They waited for the same call, and then were batched.
     assert!(calls(&server) < 50, "{} calls", calls(&server));
 }
@@ -73,13 +73,16 @@ fn lost_script_is_loaded_again_once() {
     let limit = slow_bucket("client", 10);
     let store = block_on(store(&server));
     block_on(granted(&store, &limit, "a", 1));
-    assert_eq!((server.calls_of("script|load"), errors_of(&server, "NOSCRIPT")), (SCRIPTS, 0));
+    assert_eq!((server.command_calls("script|load"), errors_of(&server, "NOSCRIPT")), (SCRIPTS, 0));
     wait_for_heartbeat(&server);
     let _ = server.command(&["SCRIPT", "FLUSH"]);
-    let before = server.calls_of("evalsha");
+    let before = server.command_calls("evalsha");
     assert_eq!(block_on(granted(&store, &limit, "a", 1)).outcomes[0].remaining, 8);
-    assert_eq!((server.calls_of("script|load"), errors_of(&server, "NOSCRIPT")), (SCRIPTS + 1, 1));
-    assert_eq!(server.calls_of("evalsha") - before, 2);
+    assert_eq!(
+        (server.command_calls("script|load"), errors_of(&server, "NOSCRIPT")),
+        (SCRIPTS + 1, 1)
+    );
+    assert_eq!(server.command_calls("evalsha") - before, 2);
 }
 
 /// If SCRIPT is not permitted, the source is sent with a call that finds no script; the server
@@ -119,7 +122,7 @@ fn check_scripts_sent_once(server: &RedisServer, store: &RedisStore, limit: &Lim
 
 /// How often a script was sent, which equals how often one was not found.
 fn eval_count(server: &RedisServer) -> u64 {
-    let eval_count = server.calls_of("eval");
+    let eval_count = server.command_calls("eval");
     assert_eq!(errors_of(server, "NOSCRIPT"), eval_count);
     eval_count
 }
@@ -132,15 +135,15 @@ fn leases_are_not_scanned_needlessly() {
     let server = RedisServer::start(Flavor::Redis);
     let policy = |slots| Policy::concurrency(slots, Some(Duration::from_secs(600))).unwrap();
     let calls = Limit::named("calls", policy(LEASES)).unwrap();
-    let fewer = calls.revise(policy(10), Change::KeepTokens).unwrap();
+    let fewer = calls.revise(policy(10), PolicyChange::KeepTokens).unwrap();
     let store = block_on(store(&server));
     let zscore_calls = |limit: &Limit, cost| {
-        let before = server.calls_of("zscore");
+        let before = server.command_calls("zscore");
         assert!(!block_on(take(&store, limit, "a", cost)).unwrap().is_allowed());
-        server.calls_of("zscore") - before
+        server.command_calls("zscore") - before
     };
     let one = [Charge::new(&calls, "a", 1)];
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     let all: Vec<Operation<'_>> = (0..LEASES).map(|_| Operation::Take(&one)).collect();
     block_on(store.submit(&all, &mut answers));
     assert_eq!(block_on(remaining(&store, &calls, "a")), 0);
@@ -158,7 +161,7 @@ fn long_submission_is_split_into_calls() {
         (0..16).map(|number| slow_bucket(&format!("l{number}"), 100)).collect();
     let list: Vec<Charge<'_>> = limits.iter().map(|limit| Charge::new(limit, "a", 1)).collect();
     let store = block_on(store(&server));
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     // The first use of a limit syncs its policy.
     block_on(store.submit(&[Operation::Peek(&list)], &mut answers));
     wait_for_heartbeat(&server);

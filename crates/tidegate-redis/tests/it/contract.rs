@@ -2,7 +2,7 @@
 
 use tidegate_testkit::concurrency::{self, Load};
 use tidegate_testkit::launch::Flavor;
-use tidegate_testkit::property::{Effort, property};
+use tidegate_testkit::property::{Effort, check_against_oracle};
 use tidegate_testkit::subject::block_on;
 
 use crate::fixture::TimedStores;
@@ -22,7 +22,7 @@ mod valkey {
 #[test]
 fn random_scenarios() {
     let effort = Effort::default();
-    let steps = property(
+    let steps = check_against_oracle(
         || block_on(TimedStores::new(Flavor::Redis)),
         Effort { cases: effort.cases / 12, ..effort },
     );
@@ -33,7 +33,7 @@ fn random_scenarios() {
 #[test]
 fn random_scenarios_on_two_nodes() {
     let effort = Effort::default();
-    let steps = property(
+    let steps = check_against_oracle(
         || block_on(TimedStores::with_nodes(Flavor::Redis, 2)),
         Effort { cases: effort.cases / 35, ..effort },
     );

@@ -7,11 +7,11 @@ use std::{fmt, io};
 
 use redis::{Client, Connection};
 use tidegate_core::{
-    Answer, Charge, Decision, Grant, Key, Limit, Operation, Policy, Store, StoreError,
+    Charge, Decision, Grant, Key, Limit, Operation, Policy, Store, StoreError, StoreResponse,
 };
 use tidegate_redis::{RedisBuilder, RedisStore};
 use tidegate_testkit::launch::{Flavor, RedisServer, wait_until};
-use tidegate_testkit::subject::{BoxFuture, Resolution, Subject, ask};
+use tidegate_testkit::subject::{BoxFuture, Resolution, Subject, execute};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -102,7 +102,7 @@ impl TimedStores {
         let mut nodes = Vec::new();
         for _ in 0..count {
             let builder = RedisStore::builder(&server.url()).prefix(&*prefix);
-            nodes.push(open(builder.clock_in(list.as_str())).await);
+            nodes.push(open(builder.manual_clock(list.as_str())).await);
         }
         let connection = Client::open(server.url()).unwrap().get_connection().unwrap();
         let clock = Mutex::new(Clock { connection, time: Self::ORIGIN });
@@ -169,8 +169,8 @@ pub(crate) async fn take<'k>(
     cost: u64,
 ) -> Result<Decision, StoreError> {
     let charges = [Charge::new(limit, key, cost)];
-    match ask(store, Operation::Take(&charges)).await? {
-        Answer::Decision(decision) => Ok(decision),
+    match execute(store, Operation::Take(&charges)).await? {
+        StoreResponse::Decision(decision) => Ok(decision),
         other => panic!("{other:?} is not a decision"),
     }
 }
@@ -238,7 +238,7 @@ pub(crate) fn errors_of(server: &RedisServer, code: &str) -> u64 {
 /// Waits for the end of a heartbeat of the only store on a server. The store must know a named
 /// limit. The next heartbeat is two seconds later.
 pub(crate) fn wait_for_heartbeat(server: &RedisServer) {
-    let confirmed = || server.calls_of("hget");
+    let confirmed = || server.command_calls("hget");
     let before = confirmed();
     wait_until("a heartbeat", || (confirmed() > before).then_some(()));
 }

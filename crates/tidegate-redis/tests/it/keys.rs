@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use tidegate_core::{
-    Answer, Answers, Change, Charge, Key, Limit, Operation, Policy, Store as _, Target,
+    Charge, Key, Limit, Operation, Policy, PolicyChange, Store as _, StoreResponse, StoreResponses,
+    Target,
 };
 use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::{Flavor, RedisServer};
-use tidegate_testkit::subject::{ask, block_on};
+use tidegate_testkit::subject::{block_on, execute};
 
 use crate::fixture::{
     error_chain, granted, open, prefix, remaining, runtime, server, slow_bucket, store, take,
@@ -92,8 +93,8 @@ fn holds_allowances_and_slots_have_their_own_ttl() {
         let held = bucket("held", "1/s", 10);
         let target = Target::new(&held, "a");
         let span = Duration::from_secs(1_000);
-        let answer = ask(&store, Operation::Hold { target, span }).await.unwrap();
-        assert!(matches!(answer, Answer::Held(_)), "{answer:?}");
+        let answer = execute(&store, Operation::Hold { target, span }).await.unwrap();
+        assert!(matches!(answer, StoreResponse::HeldFor(_)), "{answer:?}");
         let found = ttl(server, &format!("{prefix}1:{{a}}:held"));
         assert!((1_005_000..=1_011_000).contains(&found), "{found}");
         let total = Limit::named("total", Policy::allowance(5).unwrap()).unwrap();
@@ -105,8 +106,9 @@ fn holds_allowances_and_slots_have_their_own_ttl() {
         let slots = format!("{prefix}1s:{{a}}:calls");
         assert!((29_000..=31_000).contains(&ttl(server, &slots)));
         let (targets, receipt) = ([Target::new(&calls, "a")], &grant.receipt);
-        let answer = ask(&store, Operation::Release { targets: &targets, receipt }).await.unwrap();
-        assert_eq!(answer, Answer::Slots(1));
+        let answer =
+            execute(&store, Operation::Release { targets: &targets, receipt }).await.unwrap();
+        assert_eq!(answer, StoreResponse::Slots(1));
         assert_eq!(ttl(server, &slots), -2, "the key is deleted with its last slot");
     });
 }
@@ -119,7 +121,7 @@ fn slots_regain_their_ttl() {
     let policy = |lease| Policy::concurrency(5, lease).unwrap();
     let unleased = Limit::named("calls", policy(None)).unwrap();
     let lease = Some(Duration::from_secs(30));
-    let leased = unleased.revise(policy(lease), Change::KeepTokens).unwrap();
+    let leased = unleased.revise(policy(lease), PolicyChange::KeepTokens).unwrap();
     let slots = format!("{prefix}1s:{{a}}:calls");
     block_on(async {
         let store = open(RedisStore::builder(&server.url()).prefix(&*prefix)).await;
@@ -127,7 +129,7 @@ fn slots_regain_their_ttl() {
         granted(&store, &leased, "a", 1).await;
         assert_eq!(ttl(server, &slots), -1);
         let (targets, receipt) = ([Target::new(&leased, "a")], &receipt);
-        ask(&store, Operation::Release { targets: &targets, receipt }).await.unwrap();
+        execute(&store, Operation::Release { targets: &targets, receipt }).await.unwrap();
         let found = ttl(server, &slots);
         assert!((1..=31_000).contains(&found), "{found}");
     });
@@ -167,11 +169,14 @@ fn unknown_format_is_refused() {
         }
         // Other buckets of the list are not charged either.
         let list = [Charge::new(&limit, "b", 1), Charge::new(&limit, "a", 1)];
-        assert!(ask(&store, Operation::Take(&list)).await.is_err());
+        assert!(execute(&store, Operation::Take(&list)).await.is_err());
         assert_eq!(remaining(&store, &limit, "b").await, 4);
         // An operator can still reset the key.
         let target = Target::new(&limit, "a");
-        assert_eq!(ask(&store, Operation::Reset { target }).await.unwrap(), Answer::Reset(true));
+        assert_eq!(
+            execute(&store, Operation::Reset { target }).await.unwrap(),
+            StoreResponse::Reset(true)
+        );
         assert_eq!(granted(&store, &limit, "a", 1).await.outcomes[0].remaining, 4);
     });
 }
@@ -191,13 +196,13 @@ fn foreign_key_affects_only_its_own_operations() {
         let mut operations: Vec<Operation<'_>> =
             lists.iter().map(|list| Operation::Take(list)).collect();
         operations.push(Operation::Take(&both));
-        let mut answers = Answers::new();
+        let mut answers = StoreResponses::new();
         store.submit(&operations, &mut answers).await;
-        let answers: Vec<Result<Answer, String>> =
+        let answers: Vec<Result<StoreResponse, String>> =
             answers.into_iter().map(|answer| answer.map_err(|error| error_chain(&error))).collect();
         for (answer, ok) in answers.iter().zip([true, false, true, false]) {
             match answer {
-                Ok(Answer::Decision(decision)) => assert!(ok && decision.is_allowed()),
+                Ok(StoreResponse::Decision(decision)) => assert!(ok && decision.is_allowed()),
                 Err(text) => assert!(!ok && text.contains("data of another program"), "{text}"),
                 other => panic!("{other:?}"),
             }
@@ -272,7 +277,7 @@ fn uncountable_policies_are_refused() {
         ] {
             let limit = Limit::named("huge", huge.unwrap()).unwrap();
             let error = take(&store, &limit, "a", 1).await.unwrap_err();
-            assert!(error.is_callers_fault(), "{}", error_chain(&error));
+            assert!(error.is_caller_error(), "{}", error_chain(&error));
         }
         let slots = Limit::named("slots", Policy::concurrency(1 << 32, None).unwrap()).unwrap();
         granted(&store, &slots, "a", 1 << 31).await;

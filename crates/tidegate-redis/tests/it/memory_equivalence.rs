@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use tidegate_core::{
-    Answer, Answers, Change, Charge, Correction, Key, Limit, Operation, Policy, Receipt, Store,
-    StoreError, Target, Time, WallTime,
+    Charge, Correction, Key, Limit, Operation, Policy, PolicyChange, Receipt, Store, StoreError,
+    StoreResponse, StoreResponses, Target, Time, WallTime,
 };
 use tidegate_memory::MemoryStore;
 use tidegate_memory::clock::ManualClock;
@@ -16,7 +16,7 @@ use tidegate_testkit::launch::Flavor;
 use tidegate_testkit::property::Effort;
 use tidegate_testkit::scenario::random::Random;
 use tidegate_testkit::scenario::replay::windows;
-use tidegate_testkit::subject::{Subject as _, ask, block_on};
+use tidegate_testkit::subject::{Subject as _, block_on, execute};
 
 use crate::fixture::{TimedStores, error_chain, slow_bucket};
 
@@ -80,7 +80,7 @@ struct ChargeSpec {
 #[derive(Clone, Debug)]
 enum Event {
     Define(usize, Policy),
-    Revise(usize, Policy, Change),
+    Revise(usize, Policy, PolicyChange),
     /// The clock advances.
     Advance(Duration),
     StepBack(Duration),
@@ -155,7 +155,8 @@ impl Generator {
         let limit = self.index(LIMITS.len());
         let kinds = self.pick(&[6, 6, 10]);
         let kind = self.index(kinds);
-        let change = self.pick(&[Change::KeepTokens, Change::Proportional, Change::Reset]);
+        let change =
+            self.pick(&[PolicyChange::KeepTokens, PolicyChange::Proportional, PolicyChange::Reset]);
         Event::Revise(limit, self.policy(kind), change)
     }
 
@@ -303,7 +304,7 @@ impl StorePair {
         let charge = ChargeSpec { limit, key: keys().len() - 1, amount: 0 };
         let peek = [Charge { target: self.target(&charge), cost: 0 }];
         for node in self.shared.nodes() {
-            block_on(ask(node, Operation::Peek(&peek))).unwrap();
+            block_on(execute(node, Operation::Peek(&peek))).unwrap();
         }
     }
 
@@ -448,9 +449,9 @@ impl<'l> List<'l> {
     }
 }
 
-fn answers(store: &dyn Store, lists: &[List<'_>], side: Side) -> Answers {
+fn answers(store: &dyn Store, lists: &[List<'_>], side: Side) -> StoreResponses {
     let operations: Vec<Operation<'_>> = lists.iter().map(|list| list.operation(side)).collect();
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     block_on(store.submit(&operations, &mut answers));
     assert_eq!(answers.len(), operations.len());
     answers
@@ -463,22 +464,22 @@ fn keys() -> [Key<'static>; 3] {
 
 /// An answer as comparable text. Receipts differ between stores, and whether a reset removed anything
 /// depends on what a store has already removed.
-fn describe(answer: &Result<Answer, StoreError>) -> String {
+fn describe(answer: &Result<StoreResponse, StoreError>) -> String {
     match answer {
-        Ok(Answer::Decision(decision)) => {
+        Ok(StoreResponse::Decision(decision)) => {
             let grant = decision.clone().granted();
             let start = grant.map(|grant| (grant.wait, grant.receipt.start()));
             format!("{} {:?} {start:?}", decision.is_allowed(), decision.outcomes())
         }
-        Ok(Answer::Reset(_)) => "reset".to_owned(),
+        Ok(StoreResponse::Reset(_)) => "reset".to_owned(),
         Ok(other) => format!("{other:?}"),
         Err(error) => error_chain(error),
     }
 }
 
-fn receipt(answer: Result<Answer, StoreError>) -> Option<Receipt> {
+fn receipt(answer: Result<StoreResponse, StoreError>) -> Option<Receipt> {
     match answer {
-        Ok(Answer::Decision(decision)) => decision.granted().map(|grant| grant.receipt),
+        Ok(StoreResponse::Decision(decision)) => decision.granted().map(|grant| grant.receipt),
         _ => None,
     }
 }

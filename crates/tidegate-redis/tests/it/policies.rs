@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tidegate_core::{
-    Answer, Answers, Change, Charge, Correction, Limit, Operation, Policy, Store as _,
+    Charge, Correction, Limit, Operation, Policy, PolicyChange, Store as _, StoreResponse,
+    StoreResponses,
 };
 use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::{Flavor, Proxy, RedisServer, wait_until};
-use tidegate_testkit::subject::{ask, block_on};
+use tidegate_testkit::subject::{block_on, execute};
 
 use crate::fixture::{
     ConcurrentCallers, TimedStores, capacity, error_chain, granted, nodes, open, prefix, remaining,
@@ -20,7 +21,7 @@ use crate::fixture::{
 
 /// The limit, revised to the policy of another one.
 fn revised(limit: &Limit, like: &Limit) -> Limit {
-    limit.revise(*like.policy(), Change::KeepTokens).unwrap()
+    limit.revise(*like.policy(), PolicyChange::KeepTokens).unwrap()
 }
 
 /// Two nodes. The first has the limit `y` with ten tokens; the second has raised it to twenty, and
@@ -41,8 +42,8 @@ fn list_with_a_newer_policy_is_spent_once() {
         let ([outdated, _other], y, _) = one_outdated_node(server(Flavor::Redis)).await;
         let x = slow_bucket("x", 10);
         let list = [Charge::new(&x, "k", 1), Charge::new(&y, "k", 0)];
-        let answer = ask(&outdated, Operation::Take(&list)).await.unwrap();
-        let Answer::Decision(decision) = answer else { panic!("{answer:?}") };
+        let answer = execute(&outdated, Operation::Take(&list)).await.unwrap();
+        let StoreResponse::Decision(decision) = answer else { panic!("{answer:?}") };
         let outcomes = decision.outcomes();
         assert_eq!((outcomes[0].remaining, outcomes[1].remaining), (9, 19));
         assert_eq!(outcomes[1].capacity, 20, "the newest policy is reported");
@@ -61,10 +62,10 @@ fn full_bucket_of_a_newer_policy_is_spent_once() {
     let [outdated, updated] = stores.nodes() else { panic!("two nodes") };
     block_on(async {
         assert_eq!(remaining(outdated, &y, "other").await, 10);
-        granted(updated, &y.revise(fast(20), Change::KeepTokens).unwrap(), "k", 1).await;
+        granted(updated, &y.revise(fast(20), PolicyChange::KeepTokens).unwrap(), "k", 1).await;
         stores.set(TimedStores::ORIGIN + Duration::from_secs(1));
         let (first, second) = ([Charge::new(&y, "k", 1)], [Charge::new(&x, "k", 1)]);
-        let mut answers = Answers::new();
+        let mut answers = StoreResponses::new();
         outdated.submit(&[Operation::Take(&first), Operation::Take(&second)], &mut answers).await;
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
         assert_eq!(
@@ -83,8 +84,8 @@ fn list_with_a_newer_policy_is_settled_once() {
         granted(&outdated, &x, "k", 8).await;
         let back = [Correction::new(&x, "k", -3), Correction::new(&y, "k", 0)];
         let settle = Operation::Settle { corrections: &back, receipt: None };
-        let answer = ask(&outdated, settle).await.unwrap();
-        let Answer::Settled(settlement) = answer else { panic!("{answer:?}") };
+        let answer = execute(&outdated, settle).await.unwrap();
+        let StoreResponse::Settled(settlement) = answer else { panic!("{answer:?}") };
         assert_eq!(settlement.outcomes[0].remaining, 5);
         assert_eq!(remaining(&outdated, &x, "k").await, 5);
     });
@@ -97,7 +98,7 @@ fn list_with_a_newer_policy_takes_one_slot() {
     block_on(async {
         let ([outdated, _other], y, _) = one_outdated_node(server(Flavor::Redis)).await;
         let list = [Charge::new(&calls, "k", 1), Charge::new(&y, "k", 0)];
-        ask(&outdated, Operation::Take(&list)).await.unwrap();
+        execute(&outdated, Operation::Take(&list)).await.unwrap();
         assert_eq!(remaining(&outdated, &calls, "k").await, 4);
     });
 }
@@ -107,7 +108,7 @@ fn list_with_a_newer_policy_takes_one_slot() {
 fn heartbeat_brings_a_new_number_of_slots() {
     let calls = |slots| Policy::concurrency(slots, None).unwrap();
     let limit = Limit::named("calls", calls(10)).unwrap();
-    let fewer = limit.revise(calls(2), Change::KeepTokens).unwrap();
+    let fewer = limit.revise(calls(2), PolicyChange::KeepTokens).unwrap();
     let [outdated, updated]: [RedisStore; 2] = block_on(nodes(server(Flavor::Redis), &prefix()));
     block_on(async {
         granted(&outdated, &limit, "k", 1).await;
@@ -123,7 +124,7 @@ fn heartbeat_brings_a_new_number_of_slots() {
 fn heartbeat_brings_a_new_kind_of_limit() {
     let limit = slow_bucket("calls", 10);
     let slots = Policy::concurrency(2, None).unwrap();
-    let slots = limit.revise(slots, Change::KeepTokens).unwrap();
+    let slots = limit.revise(slots, PolicyChange::KeepTokens).unwrap();
     let [outdated, updated]: [RedisStore; 2] = block_on(nodes(server(Flavor::Valkey), &prefix()));
     block_on(async {
         granted(&outdated, &limit, "k", 1).await;
@@ -255,11 +256,11 @@ fn newer_policy_is_read_once_for_concurrent_callers() {
         let [outdated, updated]: [RedisStore; 2] = nodes(&server, &prefix()).await;
         granted(&outdated, &y, "a", 1).await;
         granted(&updated, &y2, "a", 1).await;
-        let before = server.calls_of("hgetall");
+        let before = server.command_calls("hgetall");
         let callers = ConcurrentCallers::on(std::iter::repeat_n(&outdated, 200), &y, 1);
         assert_eq!(callers.allowed().await, 200);
         assert_eq!(remaining(&updated, &y2, "a").await, 699);
-        let reads = server.calls_of("hgetall") - before;
+        let reads = server.command_calls("hgetall") - before;
         assert!(reads <= 2, "{reads} reads of the record");
     });
 }
@@ -325,14 +326,15 @@ fn revisions_of_another_node_are_not_added_again() {
 fn uncountable_policy_is_not_recorded() {
     let (server, prefix) = (server(Flavor::Redis), prefix());
     let total = Limit::named("total", Policy::allowance(10).unwrap()).unwrap();
-    let huge = total.revise(Policy::allowance(u64::MAX).unwrap(), Change::KeepTokens).unwrap();
+    let huge =
+        total.revise(Policy::allowance(u64::MAX).unwrap(), PolicyChange::KeepTokens).unwrap();
     block_on(async {
         let [first_node, second_node]: [RedisStore; 2] = nodes(server, &prefix).await;
         granted(&first_node, &total, "k", 1).await;
         let record = || server.command(&["HGETALL", &format!("{prefix}1p:{{total}}")]);
         let before = record();
         let error = take(&second_node, &huge, "k", 1).await.unwrap_err();
-        assert!(error.is_callers_fault(), "{}", error_chain(&error));
+        assert!(error.is_caller_error(), "{}", error_chain(&error));
         assert_eq!(record(), before);
         assert_eq!(granted(&first_node, &total, "k", 1).await.outcomes[0].remaining, 8);
     });

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Answer, Charge, Limit, Operation, Policy, StoreError, Target};
+use tidegate_core::{Charge, Limit, Operation, Policy, StoreError, StoreResponse, Target};
 use tidegate_redis::{OpenError, RedisStore};
 use tidegate_testkit::launch::{Flavor, Proxy, RedisServer, wait_until};
-use tidegate_testkit::subject::{Subject as _, ask, ask_blocking, block_on};
+use tidegate_testkit::subject::{Subject as _, block_on, execute, execute_blocking};
 
 use crate::fixture::{
     ConcurrentCallers, TimedStores, error_chain, errors_of, granted, open, prefix, remaining,
@@ -36,7 +36,7 @@ fn store_opens_before_its_server() {
     });
     assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
     assert!(error_chain(&error).contains("not connected"), "{}", error_chain(&error));
-    server.start_again();
+    server.restart();
     assert_eq!(wait_until_available(&store, &limit), 5);
 }
 
@@ -51,7 +51,7 @@ fn restarted_server_has_full_buckets() {
     server.kill();
     let error = block_on(take(&store, &limit, "a", 1)).unwrap_err();
     assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
-    server.start_again();
+    server.restart();
     wait_until_available(&store, &limit);
     assert_eq!(block_on(remaining(&store, &limit, "a")), 5);
     assert!(!block_on(take(&store, &limit, "a", 6)).unwrap().is_allowed());
@@ -67,7 +67,7 @@ fn append_only_file_survives_a_crash() {
     let store = block_on(store(&server));
     block_on(granted(&store, &limit, "a", 3));
     server.kill();
-    server.start_again();
+    server.restart();
     wait_until_available(&store, &limit);
     assert_eq!(block_on(remaining(&store, &limit, "a")), 2);
 }
@@ -178,12 +178,12 @@ fn full_server_keeps_its_connection() {
     });
     block_on(async {
         let one = [Charge::new(&limit, "a", 1)];
-        let answer = ask(&store, Operation::Peek(&one)).await.unwrap();
-        let Answer::Decision(decision) = answer else { panic!("{answer:?}") };
+        let answer = execute(&store, Operation::Peek(&one)).await.unwrap();
+        let StoreResponse::Decision(decision) = answer else { panic!("{answer:?}") };
         assert_eq!(decision.remaining(), 3, "four are left, and one would be taken");
         let targets = [Target::new(&calls, "a")];
         let release = Operation::Release { targets: &targets, receipt: &receipt };
-        assert_eq!(ask(&store, release).await.unwrap(), Answer::Slots(2));
+        assert_eq!(execute(&store, release).await.unwrap(), StoreResponse::Slots(2));
         assert!(take(&store, &limit, "a", 1).await.is_err());
     });
     assert_eq!(proxy.accepted(), 1);
@@ -231,8 +231,8 @@ fn clock_that_steps_back_grants_nothing() {
     let stores = block_on(TimedStores::new(Flavor::Redis));
     let one = [Charge::new(&limit, "a", 1)];
     let take_one = || {
-        let answer = ask_blocking(stores.store(), Operation::Take(&one)).unwrap();
-        let Answer::Decision(decision) = answer else { panic!("{answer:?}") };
+        let answer = execute_blocking(stores.store(), Operation::Take(&one)).unwrap();
+        let StoreResponse::Decision(decision) = answer else { panic!("{answer:?}") };
         decision
     };
     block_on(stores.set_time(ORIGIN + DAY));

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Answer, Answers, Change, Charge, Limit, Operation, Policy, Store as _};
+use tidegate_core::{
+    Charge, Limit, Operation, Policy, PolicyChange, Store as _, StoreResponse, StoreResponses,
+};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::{Flavor, Peer, RedisServer, wait_until};
-use tidegate_testkit::subject::{ask, block_on};
+use tidegate_testkit::subject::{block_on, execute};
 
 use crate::fixture::{
     ConcurrentCallers, TimedStores, granted, nodes, open, prefix, remaining, server, server_micros,
@@ -36,8 +38,8 @@ fn receipts_are_valid_on_every_node() {
         let receipt = granted(&one, &limit, "a", 6).await.receipt;
         let back = [tidegate_core::Correction::new(&limit, "a", -4)];
         let settle = Operation::Settle { corrections: &back, receipt: Some(&receipt) };
-        let answer = ask(&other, settle).await.unwrap();
-        let Answer::Settled(settlement) = answer else { panic!("{answer:?}") };
+        let answer = execute(&other, settle).await.unwrap();
+        let StoreResponse::Settled(settlement) = answer else { panic!("{answer:?}") };
         assert_eq!(settlement.outcomes[0].remaining, 8);
     });
 }
@@ -46,7 +48,7 @@ fn receipts_are_valid_on_every_node() {
 #[test]
 fn newest_policy_applies_on_every_node() {
     let old = slow_bucket("client", 10);
-    let new = old.revise(*slow_bucket("x", 4).policy(), Change::KeepTokens).unwrap();
+    let new = old.revise(*slow_bucket("x", 4).policy(), PolicyChange::KeepTokens).unwrap();
     block_on(async {
         let [one, other]: [RedisStore; 2] = nodes(server(Flavor::Redis), &prefix()).await;
         granted(&one, &old, "a", 1).await;
@@ -153,7 +155,7 @@ fn eight_processes_share_one_bucket() {
     const PER_SECOND: u64 = 100;
     let policy = Policy::per_second(PER_SECOND).capacity(CAPACITY).build().unwrap();
     let limit = Limit::named("client", policy).unwrap();
-    if let (Some(url), Some(prefix)) = (Peer::told(URL), Peer::told(PREFIX)) {
+    if let (Some(url), Some(prefix)) = (Peer::env_var(URL), Peer::env_var(PREFIX)) {
         return drain(&url, &prefix, &limit);
     }
     let (server, prefix) = (RedisServer::start(Flavor::Redis), prefix());
@@ -167,12 +169,12 @@ fn eight_processes_share_one_bucket() {
     }
     let start = server_micros(&server);
     for peer in &mut peers {
-        peer.say("go");
+        peer.send_line("go");
     }
     // Ten seconds of the server's clock.
     wait_until_server_time(&server, start + 10_000_000);
     for peer in &mut peers {
-        peer.say("stop");
+        peer.send_line("stop");
     }
     let counts: Vec<(u64, u64, u64)> = peers.iter_mut().map(|peer| numbers(&peer.line())).collect();
     let granted: u64 = counts.iter().map(|count| count.0).sum();
@@ -195,9 +197,9 @@ fn drain(url: &str, prefix: &str, limit: &Limit) {
         store.connected().await.unwrap();
         remaining(&store, limit, "a").await;
         Peer::report("ready");
-        assert_eq!(Peer::heard().as_deref(), Some("go"));
+        assert_eq!(Peer::read_line().as_deref(), Some("go"));
         let (stop, stopped) = std::sync::mpsc::channel();
-        std::thread::spawn(move || stop.send(Peer::heard()));
+        std::thread::spawn(move || stop.send(Peer::read_line()));
         let (mut granted, mut first, mut last) = (0_u64, u64::MAX, 0);
         loop {
             let (allowed, server_micros) = timed_take(&store, limit).await;
@@ -221,10 +223,10 @@ async fn timed_take(store: &RedisStore, limit: &Limit) -> (bool, u64) {
     let clock = Limit::named("clock", Policy::allowance(1 << 50).unwrap()).unwrap();
     let (one, clock_charge) = ([Charge::new(limit, "a", 1)], [Charge::new(&clock, "now", 1)]);
     let operations = [Operation::Take(&one), Operation::Take(&clock_charge)];
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     store.submit(&operations, &mut answers).await;
     let mut decisions = answers.into_iter().map(|answer| match answer.unwrap() {
-        Answer::Decision(decision) => decision,
+        StoreResponse::Decision(decision) => decision,
         other => panic!("{other:?} is not a decision"),
     });
     let (first, second) = (decisions.next().unwrap(), decisions.next().unwrap());
@@ -236,14 +238,14 @@ async fn timed_take(store: &RedisStore, limit: &Limit) -> (bool, u64) {
 fn a_killed_holder_frees_its_slot() {
     let lease = Duration::from_secs(2);
     let limit = Limit::named("calls", Policy::concurrency(1, Some(lease)).unwrap()).unwrap();
-    if let (Some(url), Some(prefix)) = (Peer::told(URL), Peer::told(PREFIX)) {
+    if let (Some(url), Some(prefix)) = (Peer::env_var(URL), Peer::env_var(PREFIX)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         return runtime.block_on(async {
             let store = RedisStore::builder(&url).prefix(&*prefix).open().unwrap();
             store.connected().await.unwrap();
             granted(&store, &limit, "a", 1).await;
             Peer::report("holding");
-            let _ = Peer::heard();
+            let _ = Peer::read_line();
         });
     }
     let (server, prefix) = (server(Flavor::Redis), prefix());

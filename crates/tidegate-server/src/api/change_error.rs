@@ -28,7 +28,7 @@ fn all_field_errors(error: &ChangeError) -> Vec<FieldError> {
         }
         ChangeError::Admission(error) => one("admission", error.to_string()),
         ChangeError::Gateway(error) => one("providers", error.to_string()),
-        ChangeError::OpenToAll(error) => one("admin", error.to_string()),
+        ChangeError::UnauthenticatedListener(error) => one("admin", error.to_string()),
         ChangeError::Database(DatabaseError::Refused { key, rule }) => one(key, (*rule).to_owned()),
         ChangeError::Database(DatabaseError::TooMany { .. }) => one("", error.to_string()),
         ChangeError::Database(_) | ChangeError::Interrupted => Vec::new(),
@@ -36,9 +36,12 @@ fn all_field_errors(error: &ChangeError) -> Vec<FieldError> {
 }
 
 fn config_field_errors(error: &ConfigError) -> Vec<FieldError> {
-    let located = error.faults().iter();
+    let located = error.violations().iter();
     let errors: Vec<_> = located
-        .map(|located| FieldError { field: located.fault.key.clone(), rule: located.without_key() })
+        .map(|located| FieldError {
+            field: located.violation.key.clone(),
+            rule: located.without_key(),
+        })
         .collect();
     match errors.is_empty() {
         true => vec![FieldError { field: String::new(), rule: error.to_string() }],

@@ -27,7 +27,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tidegate_config::{Changed, Patch, Source};
+use tidegate_config::{Patch, SettingChange, Source};
 use tidegate_http::problem::FieldError;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
@@ -39,7 +39,7 @@ use tower::Service as _;
 
 use super::change_error::{detail, field_errors};
 use crate::configuration::{ActiveConfig, ChangeError};
-use crate::database::{DatabaseError, Note};
+use crate::database::{ChangeOrigin, DatabaseError};
 use crate::listener::accept_loop::{self, AcceptSettings};
 use crate::listener::calls::{ActiveCalls, CallGuard};
 use crate::listener::connection::Peer;
@@ -163,7 +163,7 @@ async fn handle(
     mut routes: Routes,
     call: CallGuard,
 ) -> Result<http::Response<Body>, Infallible> {
-    let response = match tidegate_http::host::check_page(request.headers()) {
+    let response = match tidegate_http::host::reject_browser_requests(request.headers()) {
         Err(error) => return Ok(Status::permission_denied(error.to_string()).into_http()),
         Ok(()) => timeout(CALL_TIMEOUT, routes.call(request.map(Body::new))).await,
     };
@@ -180,7 +180,7 @@ struct AdminService {
 
 impl AdminService {
     /// Authenticates a request and returns its author.
-    fn authorize<T>(&self, request: &Request<T>, role: Role) -> Result<Note, Status> {
+    fn authorize<T>(&self, request: &Request<T>, role: Role) -> Result<ChangeOrigin, Status> {
         match self.config.parts().tokens.authenticate(request.metadata().as_ref(), role) {
             Ok(caller) => Ok(caller.note("rpc", request.extensions().get().copied())),
             Err(AuthError::NoToken | AuthError::UnknownToken) => {
@@ -204,13 +204,14 @@ impl Admin for AdminService {
         let applied = self.config.update(patch, expected_revision, note).await;
         let applied = applied.map_err(|error| to_status(&error))?;
         let revision = self.config.current().revision;
-        let changed = |Changed { key, old, new, asked, source, .. }| generated::Changed {
-            key,
-            before: old,
-            after: new,
-            asked,
-            source: source.map(|source: Source| source.to_string()),
-        };
+        let changed =
+            |SettingChange { key, old, new, configured, source, .. }| generated::Changed {
+                key,
+                before: old,
+                after: new,
+                asked: configured,
+                source: source.map(|source: Source| source.to_string()),
+            };
         let changed = applied.changes.into_iter().map(changed).collect();
         let warnings = applied.warnings.iter().map(ToString::to_string).collect();
         Ok(Response::new(UpdateConfigResponse { revision, changed, warnings }))

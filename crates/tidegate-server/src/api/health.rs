@@ -17,7 +17,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
 use tidegate::FailureRule;
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate_core::Limit;
 
 use crate::api::body::json;
@@ -36,7 +36,7 @@ pub(crate) fn liveness() -> Response {
 #[derive(Clone)]
 pub(crate) struct Health {
     draining: StopSignal,
-    store: Option<Guarded>,
+    store: Option<GuardedStore>,
     denying_limits: Arc<dyn Fn() -> usize + Send + Sync>,
 }
 
@@ -52,7 +52,7 @@ impl Health {
     }
 
     /// Adds a store that may fail, which each readiness check probes.
-    pub(crate) fn with_store(self, store: Option<Guarded>) -> Self {
+    pub(crate) fn with_store(self, store: Option<GuardedStore>) -> Self {
         Self { store, ..self }
     }
 
@@ -109,7 +109,7 @@ struct UnreadyReason {
 
 /// Returns the number of limits that deny because their store is down.
 pub(crate) fn denying_limits<'l>(
-    store: &Guarded,
+    store: &GuardedStore,
     limits: impl IntoIterator<Item = &'l Limit>,
 ) -> usize {
     if store.is_up() {
@@ -130,8 +130,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_closed_limits_deny_while_the_store_is_down() {
         let policy = Policy::per_second(10).build().unwrap();
-        let store =
-            Guarded::builder(FaultyStore::new(MemoryStore::new(), Timing::Never)).build().unwrap();
+        let store = GuardedStore::builder(FaultyStore::new(MemoryStore::new(), Timing::Never))
+            .build()
+            .unwrap();
         let engine = Engine::on(store.clone());
         let limiter = engine.limiter("api", policy).unwrap();
         let ordinary = limiter.limit();

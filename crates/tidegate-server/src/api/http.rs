@@ -32,7 +32,7 @@ use http::header::ALLOW;
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use tidegate::{Jitter, StoreError};
-use tidegate_core::Answer;
+use tidegate_core::StoreResponse;
 use tidegate_http::host::HostCheck;
 use tidegate_http::identity::ClientAddress;
 use tokio::net::TcpListener;
@@ -42,7 +42,7 @@ use super::body::{self, MediaTypes, require_json};
 use super::health;
 use super::problem::Problem;
 use crate::configuration::{ActiveConfig, Parts};
-use crate::database::Note;
+use crate::database::ChangeOrigin;
 use crate::listener::accept_loop::AcceptSettings;
 use crate::listener::bounds::Bounds;
 use crate::listener::drain::StopSignal;
@@ -229,7 +229,7 @@ impl HttpApi {
                 admission::admit(admission, metrics, &self.permits, &body, (deny, peer)).await
             }
             Endpoint::SetPending => {
-                let note = Note::from_peer("http", peer);
+                let note = ChangeOrigin::from_peer("http", peer);
                 let auditor = Auditor::of(&note).throttled(&self.audit_throttle, peer);
                 admission::set_pending(admission, &body, &auditor)
             }
@@ -257,13 +257,13 @@ impl HttpApi {
     fn respond<'o>(
         &self,
         operation: &'o Operation<'_>,
-        answer: Result<Answer, StoreError>,
+        answer: Result<StoreResponse, StoreError>,
         (deny, peer): (DenyStatus, IpAddr),
         hints: RetryHints<'_>,
     ) -> Result<ApiResponse<response::Body<'o>>, Problem> {
         let response = operation.respond(answer, deny, hints);
         if operation.is_audited() {
-            let note = Note::from_peer("http", peer);
+            let note = ChangeOrigin::from_peer("http", peer);
             let auditor = Auditor::of(&note).throttled(&self.audit_throttle, peer);
             auditor.log(operation, ActionOutcome::of(&response));
         }

@@ -9,8 +9,8 @@ use axum::http::HeaderValue;
 use axum::http::header::CONNECTION;
 use axum::response::{IntoResponse, Response};
 use tidegate::StoreError;
-use tidegate::guard::NotAsked;
-use tidegate_config::Fault;
+use tidegate::guard::NotCalled;
+use tidegate_config::Violation;
 use tidegate_http::field::RetryAfter;
 use tidegate_http::host::HostError;
 use tidegate_http::problem::{FieldError, Problem as Document, ProblemType};
@@ -52,10 +52,13 @@ pub(crate) enum Problem {
     CannotWait(String),
 }
 
-impl From<Vec<Fault>> for Problem {
-    fn from(faults: Vec<Fault>) -> Self {
-        let error = |fault: Fault| FieldError { field: fault.key, rule: fault.rule.to_string() };
-        Self::Invalid(truncate_errors(faults.into_iter().map(error)))
+impl From<Vec<Violation>> for Problem {
+    fn from(violations: Vec<Violation>) -> Self {
+        let error = |violation: Violation| FieldError {
+            field: violation.key,
+            rule: violation.rule.to_string(),
+        };
+        Self::Invalid(truncate_errors(violations.into_iter().map(error)))
     }
 }
 
@@ -137,7 +140,7 @@ impl Problem {
     fn kind(&self) -> ProblemType {
         match self {
             Self::Invalid(_) => ProblemType::InvalidRequest,
-            Self::Store(error) if error.is_callers_fault() => ProblemType::InvalidRequest,
+            Self::Store(error) if error.is_caller_error() => ProblemType::InvalidRequest,
             Self::Malformed(_) | Self::Incomplete => ProblemType::MalformedBody,
             Self::SlowBody => ProblemType::SlowBody,
             Self::TooLarge => ProblemType::BodyTooLarge,
@@ -159,7 +162,7 @@ impl Problem {
     /// Returns the store error, unless the caller caused it.
     pub(crate) fn store_error(&self) -> Option<&StoreError> {
         match self {
-            Self::Store(error) if !error.is_callers_fault() => Some(error),
+            Self::Store(error) if !error.is_caller_error() => Some(error),
             _ => None,
         }
     }
@@ -178,7 +181,7 @@ impl Problem {
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Store(StoreError::Unavailable(reason)) => match reason.downcast_ref()? {
-                NotAsked::Down { retry_after } => Some(*retry_after),
+                NotCalled::Down { retry_after } => Some(*retry_after),
                 _ => None,
             },
             // Another node may serve the retry, or this one after its restart.

@@ -1,10 +1,10 @@
 //! Reports changes: an audit log line for each changed setting and for each refused change, an
 //! event for watchers, and a metric. Warnings caused by a change are logged with it.
 
-use tidegate_config::{Changed, Source, shown_value};
+use tidegate_config::{SettingChange, Source, redacted_value};
 
 use super::{ActiveConfig, Applied, ChangeError, Parts};
-use crate::database::{Audit, Note};
+use crate::database::{AuditEntry, ChangeOrigin};
 use crate::events::Event;
 
 /// Result of a change.
@@ -23,8 +23,8 @@ struct Author<'a> {
 
 impl ActiveConfig {
     /// Logs, counts and publishes the result of a change, and returns it.
-    pub(super) fn publish(&self, note: &Note, result: ChangeResult) -> ChangeResult {
-        let Note { door, who } = note;
+    pub(super) fn publish(&self, note: &ChangeOrigin, result: ChangeResult) -> ChangeResult {
+        let ChangeOrigin { door, who } = note;
         let Parts { metrics, events, .. } = self.parts();
         let revision = self.current().revision;
         metrics.set_revision(revision);
@@ -70,7 +70,7 @@ fn log_changes(applied: &Applied, author: Author<'_>) {
         tracing::info!(target: "tidegate::audit", door, who, revision, "configuration unchanged");
     }
     for (index, audit) in history.iter().enumerate() {
-        let Audit { revision, door: via, who, key, .. } = audit;
+        let AuditEntry { revision, door: via, who, key, .. } = audit;
         let author =
             Author { revision: *revision, via, who: who.as_deref().unwrap_or("-"), ..author };
         let replaced = history.iter().skip(index + 1).any(|later| later.key == *key);
@@ -79,23 +79,23 @@ fn log_changes(applied: &Applied, author: Author<'_>) {
             None => log_replaced(audit, author),
         }
     }
-    let is_logged = |changed: &&Changed| history.iter().any(|audit| audit.key == changed.key);
+    let is_logged = |changed: &&SettingChange| history.iter().any(|audit| audit.key == changed.key);
     changes.iter().filter(|changed| !is_logged(changed)).for_each(|it| log_change(it, author));
 }
 
-fn log_change(changed: &Changed, author: Author<'_>) {
-    let Changed { key, old, new, asked, source, .. } = changed;
+fn log_change(changed: &SettingChange, author: Author<'_>) {
+    let SettingChange { key, old, new, configured, source, .. } = changed;
     let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
-    let (old, new, asked) =
-        (shown(old), shown(new), shown(if asked.is_some() { asked } else { new }));
+    let (old, new, configured) =
+        (shown(old), shown(new), shown(if configured.is_some() { configured } else { new }));
     let source = source.map_or_else(|| "-".to_owned(), |source| source.to_string());
-    log_setting(key, [&old, &new, &asked, &source], author);
+    log_setting(key, [&old, &new, &configured, &source], author);
 }
 
 /// Logs a change that never took effect here.
-fn log_replaced(audit: &Audit, author: Author<'_>) {
+fn log_replaced(audit: &AuditEntry, author: Author<'_>) {
     let shown = |value: &Option<String>| {
-        value.as_ref().map_or_else(|| "-".to_owned(), |value| shown_value(&audit.key, value))
+        value.as_ref().map_or_else(|| "-".to_owned(), |value| redacted_value(&audit.key, value))
     };
     let (old, new) = (shown(&audit.old), shown(&audit.new));
     log_setting(&audit.key, [&old, &new, &new, &Source::Database.to_string()], author);

@@ -3,12 +3,12 @@
 use std::io;
 use std::sync::Arc;
 
-use tidegate_config::{ConfigError, Effective, Layers, Overrides, Patch, Plan, Source};
+use tidegate_config::{Config, ConfigError, EffectiveSetting, Layers, Overrides, Patch, Source};
 use tidegate_gateway::Upstream;
 
 use super::applied::Applied;
 use super::{ActiveConfig, ChangeError, ConfigSnapshot, Parts, Sources, limits, listeners};
-use crate::database::{Change, DatabaseError, Note, Stored};
+use crate::database::{ChangeOrigin, DatabaseError, SettingUpdate, StoredSettings};
 use crate::tokens;
 
 /// Maximum number of attempts if other nodes keep writing first.
@@ -21,8 +21,8 @@ const MAX_MISSED: usize = 1_000;
 struct Prepared {
     revision: u64,
     layers: Layers,
-    plan: Plan,
-    effective: Vec<Effective>,
+    plan: Config,
+    effective: Vec<EffectiveSetting>,
     upstreams: Vec<Upstream>,
 }
 
@@ -36,7 +36,7 @@ impl ActiveConfig {
         self: &Arc<Self>,
         patch: Patch,
         expected: Option<u64>,
-        note: Note,
+        note: ChangeOrigin,
     ) -> Result<Applied, ChangeError> {
         let config = self.clone();
         let change = tokio::spawn(async move {
@@ -55,7 +55,7 @@ impl ActiveConfig {
         sources: &mut Sources,
         patch: &Patch,
         expected: Option<u64>,
-        note: &Note,
+        note: &ChangeOrigin,
     ) -> Result<Applied, ChangeError> {
         patch.check()?;
         for _ in 0..MAX_ATTEMPTS {
@@ -65,11 +65,12 @@ impl ActiveConfig {
             }
             let base = Overrides::from_iter(sources.stored.settings.clone());
             let changes = patch.difference(&base).into_iter();
-            let changes: Vec<_> = changes.map(|(key, value)| Change { key, value }).collect();
+            let changes: Vec<_> =
+                changes.map(|(key, value)| SettingUpdate { key, value }).collect();
             if changes.is_empty() {
                 return Ok(Applied::default());
             }
-            let after = Stored::new(revision.saturating_add(1), &patch.apply(&base));
+            let after = StoredSettings::new(revision.saturating_add(1), &patch.apply(&base));
             // Invalid settings are rejected before anything is written.
             let prepared = self.prepare(&sources.layers, &after)?;
             let written = match &self.parts.database {
@@ -81,7 +82,7 @@ impl ActiveConfig {
                         let stored = database.read().await?;
                         let result = self.apply_stored_with_history(sources, stored).await;
                         // `publish` has reported the result, which does not affect this change.
-                        let _ = self.publish(&Note::OTHER_PROCESS, result);
+                        let _ = self.publish(&ChangeOrigin::OTHER_PROCESS, result);
                         continue;
                     }
                     Err(error) => return Err(error.into()),
@@ -107,11 +108,11 @@ impl ActiveConfig {
         };
         let result = next.and_then(|next| self.replace_layers(&mut sources, &next));
         // `publish` has reported the result.
-        let _ = self.publish(&Note { door: "file", who: None }, result);
+        let _ = self.publish(&ChangeOrigin { door: "file", who: None }, result);
     }
 
     /// Reloads the file, whether or not it has changed.
-    pub(crate) async fn reload(&self, note: &Note) -> Result<Applied, ChangeError> {
+    pub(crate) async fn reload(&self, note: &ChangeOrigin) -> Result<Applied, ChangeError> {
         let mut sources = self.sources.lock().await;
         let next = reload_layers(&sources.layers).await;
         let result = next.and_then(|next| self.replace_layers(&mut sources, &next));
@@ -122,14 +123,14 @@ impl ActiveConfig {
     /// new layers, keeps those that are currently effective.
     fn replace_layers(&self, sources: &mut Sources, next: &Layers) -> Result<Applied, ChangeError> {
         let prepared = self.prepare(next, &sources.stored).or_else(|error| {
-            let known = Stored::new(sources.stored.revision, sources.layers.overrides());
+            let known = StoredSettings::new(sources.stored.revision, sources.layers.overrides());
             self.prepare(next, &known).map_err(|_| error)
         })?;
         self.apply(sources, prepared)
     }
 
     /// Applies the content of the database after another process changed it.
-    pub(crate) async fn apply_stored_changes(&self, seen: Stored) {
+    pub(crate) async fn apply_stored_changes(&self, seen: StoredSettings) {
         let mut sources = self.sources.lock().await;
         // `seen` may be outdated: this process may have changed the settings in the meantime.
         let (stored, is_read) = match &self.parts.database {
@@ -145,7 +146,7 @@ impl ActiveConfig {
         }
         let result = self.apply_stored_with_history(&mut sources, stored).await;
         // `publish` has reported the result.
-        let _ = self.publish(&Note::OTHER_PROCESS, result);
+        let _ = self.publish(&ChangeOrigin::OTHER_PROCESS, result);
     }
 
     /// Applies settings written by other processes, with their audit entries, so that each of
@@ -153,7 +154,7 @@ impl ActiveConfig {
     async fn apply_stored_with_history(
         &self,
         sources: &mut Sources,
-        stored: Stored,
+        stored: StoredSettings,
     ) -> Result<Applied, ChangeError> {
         let missed = sources.stored.revision.saturating_add(1)..=stored.revision;
         let applied = self.apply_stored(sources, stored)?;
@@ -164,7 +165,11 @@ impl ActiveConfig {
     }
 
     /// Applies the content of the database. Remembers it even if it is invalid.
-    fn apply_stored(&self, sources: &mut Sources, stored: Stored) -> Result<Applied, ChangeError> {
+    fn apply_stored(
+        &self,
+        sources: &mut Sources,
+        stored: StoredSettings,
+    ) -> Result<Applied, ChangeError> {
         let prepared = self.prepare(&sources.layers, &stored);
         if prepared.is_err() {
             let known = ConfigSnapshot {
@@ -179,13 +184,13 @@ impl ActiveConfig {
     }
 
     /// Resolves the layers with the stored settings and validates the result.
-    fn prepare(&self, layers: &Layers, stored: &Stored) -> Result<Prepared, ChangeError> {
+    fn prepare(&self, layers: &Layers, stored: &StoredSettings) -> Result<Prepared, ChangeError> {
         let overrides = Overrides::from_iter(stored.settings.clone());
         let layers = match self.change_source() {
             Source::Runtime => layers.with_runtime_overrides(overrides),
             _ => layers.with_overrides(overrides),
         };
-        let plan = layers.plan()?;
+        let plan = layers.validate()?;
         let listen = &self.started.plan.listen;
         for (listener, address) in listeners(listen.admin.value, listen.grpc.value) {
             tokens::check_listener(listener, address, &plan.admin)?;
@@ -197,10 +202,14 @@ impl ActiveConfig {
     }
 
     /// Returns the effective values: settings that need a restart keep their value from the start.
-    fn effective_values(&self, plan: &Plan, effective: Vec<Effective>) -> Vec<Effective> {
+    fn effective_values(
+        &self,
+        plan: &Config,
+        effective: Vec<EffectiveSetting>,
+    ) -> Vec<EffectiveSetting> {
         let fixed = self.started.plan.needs_restart(plan);
         let at_start = |key: &str| self.started.effective.iter().find(|one| one.key == key);
-        let in_force = |one: Effective| match fixed.contains(&one.key.as_str()) {
+        let in_force = |one: EffectiveSetting| match fixed.contains(&one.key.as_str()) {
             true => at_start(&one.key).cloned().unwrap_or(one),
             false => one,
         };
@@ -232,7 +241,7 @@ impl ActiveConfig {
 async fn reload_layers(layers: &Layers) -> Result<Layers, ChangeError> {
     let before = layers.clone();
     // Reading may block, for example on a network file system.
-    let next = tokio::task::spawn_blocking(move || before.reread()).await;
+    let next = tokio::task::spawn_blocking(move || before.reload_file()).await;
     let gone = |file: &std::path::Path| {
         let source = io::Error::from(io::ErrorKind::NotFound);
         ConfigError::Read { file: file.to_owned(), source }

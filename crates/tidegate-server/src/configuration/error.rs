@@ -8,7 +8,7 @@ use tidegate_config::ConfigError;
 use tidegate_gateway::GatewayError;
 
 use crate::database::DatabaseError;
-use crate::tokens::OpenToAll;
+use crate::tokens::UnauthenticatedListener;
 
 /// Why a configuration was not applied. The previous configuration stays in effect.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +43,7 @@ pub enum ChangeError {
     /// A listener that can change the configuration would accept unauthenticated requests from the
     /// network.
     #[error(transparent)]
-    OpenToAll(#[from] OpenToAll),
+    UnauthenticatedListener(#[from] UnauthenticatedListener),
     /// The database failed, or another change was written first.
     #[error(transparent)]
     Database(#[from] DatabaseError),
@@ -63,7 +63,7 @@ impl ChangeError {
             | Self::TierKind { .. }
             | Self::Admission(_)
             | Self::Gateway(_)
-            | Self::OpenToAll(_) => true,
+            | Self::UnauthenticatedListener(_) => true,
             Self::Database(error) => {
                 matches!(error, DatabaseError::Refused { .. } | DatabaseError::TooMany { .. })
             }

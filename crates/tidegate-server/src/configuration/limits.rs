@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use tidegate::admission::{Admission, Tier};
-use tidegate::{Change, Engine, LimitError, Limiter, Policy};
-use tidegate_config::{Calendar, LimitPlan, Limits};
+use tidegate::{Engine, LimitError, Limiter, Policy, PolicyChange};
+use tidegate_config::{Calendar, LimitConfig, Limits};
 use tidegate_core::Limit;
 
 use super::ChangeError;
@@ -44,7 +44,7 @@ impl ConfiguredLimits {
     ) -> Result<Self, ChangeError> {
         metrics.add_limits(limits.by_name.keys().map(String::as_str));
         let listener = metrics.listener("http");
-        let configured = |(name, plan): (&String, &LimitPlan)| {
+        let configured = |(name, plan): (&String, &LimitConfig)| {
             let limiter = register_limiter(engine, name, plan, admission)
                 .map_err(|error| ChangeError::Limit { limit: name.clone(), error })?;
             let failure_rule = plan.limit.failure_rule();
@@ -95,7 +95,7 @@ pub(crate) fn check<'l>(
             return Err(ChangeError::TierKind { limit: name.to_owned() });
         }
         if old != new {
-            let revised = limit.revise(*new, Change::KeepTokens);
+            let revised = limit.revise(*new, PolicyChange::KeepTokens);
             revised.map_err(|error| ChangeError::Limit { limit: name.to_owned(), error })?;
         }
     }
@@ -106,7 +106,7 @@ pub(crate) fn check<'l>(
 fn register_limiter(
     engine: &Engine,
     name: &str,
-    plan: &LimitPlan,
+    plan: &LimitConfig,
     admission: &Admission,
 ) -> Result<Limiter, LimitError> {
     let policy = *plan.limit.policy();

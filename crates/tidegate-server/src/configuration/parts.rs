@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tidegate::admission::{Admission, AdmissionError};
-use tidegate::{Change, Engine};
-use tidegate_config::{Limits, Plan};
+use tidegate::{Engine, PolicyChange};
+use tidegate_config::{Config, Limits};
 use tidegate_gateway::{Gateway, GatewayBuilder, Upstream};
 
 use super::limits::ConfiguredLimits;
@@ -34,7 +34,7 @@ pub(crate) struct Parts {
 impl Parts {
     /// Creates the parts as configured.
     pub(crate) fn new(
-        plan: &Plan,
+        plan: &Config,
         engine: &Engine,
         database: Option<Database>,
     ) -> Result<Self, ChangeError> {
@@ -60,7 +60,7 @@ impl Parts {
 
     /// Checks whether the parts can be configured with a plan, without changing anything. Returns
     /// the upstreams of the gateway.
-    pub(crate) fn check(plan: &Plan) -> Result<Vec<Upstream>, ChangeError> {
+    pub(crate) fn check(plan: &Config) -> Result<Vec<Upstream>, ChangeError> {
         plan.admission.rules(&plan.limits).check()?;
         let upstreams = upstreams(plan)?;
         Gateway::check(&upstreams)?;
@@ -77,7 +77,7 @@ impl Parts {
     pub(super) fn reconfigure(
         &self,
         next: Vec<Upstream>,
-        plan: &Plan,
+        plan: &Config,
         before: &ConfigSnapshot,
     ) -> Result<ConfiguredLimits, ChangeError> {
         self.gateway.reconfigure(next)?;
@@ -110,8 +110,8 @@ fn admission_stats(admission: &Admission) -> impl Fn() -> AdmissionStats + Send 
 }
 
 /// Configures admission as planned.
-fn configure(admission: &Admission, plan: &Plan) -> Result<(), AdmissionError> {
-    admission.reconfigure(plan.admission.rules(&plan.limits), Change::KeepTokens)?;
+fn configure(admission: &Admission, plan: &Config) -> Result<(), AdmissionError> {
+    admission.reconfigure(plan.admission.rules(&plan.limits), PolicyChange::KeepTokens)?;
     if plan.admission.enabled.value {
         admission.enable();
     } else {

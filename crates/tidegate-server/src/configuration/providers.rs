@@ -1,6 +1,6 @@
 //! Converts configured providers into upstreams of the gateway.
 
-use tidegate_config::{Plan, ProviderPlan};
+use tidegate_config::{Config, ProviderConfig};
 use tidegate_gateway::{GatewayError, Upstream};
 use tidegate_providers::{Dialect, Endpoint};
 
@@ -10,12 +10,12 @@ use crate::metrics::Metrics;
 ///
 /// # Errors
 /// If an address or a key is invalid; the configuration has already checked most of them.
-pub(super) fn upstreams(plan: &Plan) -> Result<Vec<Upstream>, GatewayError> {
+pub(super) fn upstreams(plan: &Config) -> Result<Vec<Upstream>, GatewayError> {
     // The mock provider is for library users and has no HTTP endpoint.
     let providers = plan.providers.iter().filter(|(_, plan)| plan.dialect() != Dialect::Mock);
-    let to_upstream = |(name, provider): (&String, &ProviderPlan)| {
+    let to_upstream = |(name, provider): (&String, &ProviderConfig)| {
         let upstream = upstream(name, provider)?;
-        Ok(match plan.proxy.on_the_way_to(&provider.base_url.value) {
+        Ok(match plan.proxy.proxy_for(&provider.base_url.value) {
             Some(proxy) => upstream.proxy(proxy.clone()),
             None => upstream,
         })
@@ -23,7 +23,7 @@ pub(super) fn upstreams(plan: &Plan) -> Result<Vec<Upstream>, GatewayError> {
     providers.map(to_upstream).collect()
 }
 
-fn upstream(name: &str, plan: &ProviderPlan) -> Result<Upstream, GatewayError> {
+fn upstream(name: &str, plan: &ProviderConfig) -> Result<Upstream, GatewayError> {
     let mut upstream = Upstream::new(name, plan.dialect(), &plan.base_url.value)?
         .max_retries(plan.max_retries.value)
         .retry_base(plan.retry_base.value)
@@ -77,7 +77,7 @@ fn upstream(name: &str, plan: &ProviderPlan) -> Result<Upstream, GatewayError> {
 }
 
 /// Sets the providers and models that metrics may use as labels.
-pub(super) fn set_provider_labels(metrics: &Metrics, plan: &Plan) {
+pub(super) fn set_provider_labels(metrics: &Metrics, plan: &Config) {
     let providers = plan.providers.iter().map(|(name, plan)| {
         let models: Vec<_> = plan.models.value.iter().map(String::as_str).collect();
         (name.as_str(), models)

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use self::address::Address;
 use self::connection::Connector;
 use self::listen::Listener;
-use super::record::{Audit, Change, Migrated, Note, Stored};
+use super::record::{AuditEntry, ChangeOrigin, MigrationResult, SettingUpdate, StoredSettings};
 use super::{AutoMigrate, DatabaseError, Schema};
 
 /// A database on a server. The constructor does no I/O.
@@ -38,7 +38,7 @@ impl Postgres {
         Ok(Self { listener: Listener::new(Arc::clone(&connector)), connector, schema })
     }
 
-    pub(super) async fn read(&self) -> Result<Stored, DatabaseError> {
+    pub(super) async fn read(&self) -> Result<StoredSettings, DatabaseError> {
         let mut connection = self.connector.acquire().await?;
         let result = tables::read(connection.client(), self.schema).await;
         connection.finish(result)
@@ -48,7 +48,7 @@ impl Postgres {
     pub(super) async fn read_if_changed(
         &self,
         since: u64,
-    ) -> Result<Option<Stored>, DatabaseError> {
+    ) -> Result<Option<StoredSettings>, DatabaseError> {
         let mut connection = self.connector.acquire().await?;
         let result = tables::read_if_changed(connection.client(), self.schema, since).await;
         connection.finish(result)
@@ -56,22 +56,22 @@ impl Postgres {
 
     pub(super) async fn write(
         &self,
-        changes: &[Change],
-        note: &Note,
+        changes: &[SettingUpdate],
+        note: &ChangeOrigin,
         expected: Option<u64>,
-    ) -> Result<Stored, DatabaseError> {
+    ) -> Result<StoredSettings, DatabaseError> {
         let mut connection = self.connector.acquire().await?;
         let result = tables::write(connection.client(), self.schema, changes, note, expected).await;
         connection.finish(result)
     }
 
-    pub(super) async fn history(&self, most: usize) -> Result<Vec<Audit>, DatabaseError> {
+    pub(super) async fn history(&self, most: usize) -> Result<Vec<AuditEntry>, DatabaseError> {
         let mut connection = self.connector.acquire().await?;
         let result = tables::history(connection.client(), self.schema, most).await;
         connection.finish(result)
     }
 
-    pub(super) async fn migrate(&self) -> Result<Migrated, DatabaseError> {
+    pub(super) async fn migrate(&self) -> Result<MigrationResult, DatabaseError> {
         let mut connection = self.connector.acquire().await?;
         let result = migrate::run(connection.client(), self.schema).await;
         connection.finish(result)

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
-use tidegate_config::{MOST_CHANGES, MOST_SETTINGS, Overrides};
+use tidegate_config::{MAX_CHANGES, MAX_SETTINGS, Overrides};
 
 use super::DatabaseError;
 
@@ -21,7 +21,7 @@ const MAX_AUTHOR_CHARS: usize = 256;
 
 /// The stored settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredSettings {
     /// Increases by one with every write; 0 before the first.
     pub revision: u64,
     /// The key of each setting, and its value as JSON.
@@ -31,20 +31,20 @@ pub struct Stored {
 /// A change of one setting.
 ///
 /// ```
-/// use tidegate_server::Change;
-/// let change = Change::set("providers.openai.max_retries", "5");
+/// use tidegate_server::SettingUpdate;
+/// let change = SettingUpdate::set("providers.openai.max_retries", "5");
 /// assert_eq!(change.value.as_deref(), Some("5"));
-/// assert_eq!(Change::unset("providers.openai.max_retries").value, None);
+/// assert_eq!(SettingUpdate::unset("providers.openai.max_retries").value, None);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct SettingUpdate {
     /// The key of the setting.
     pub key: String,
     /// Its value as JSON; `None` removes the setting.
     pub value: Option<String>,
 }
 
-impl Change {
+impl SettingUpdate {
     /// Sets a value, given as JSON.
     #[must_use]
     pub fn set(key: impl Into<String>, value: impl Into<String>) -> Self {
@@ -60,7 +60,7 @@ impl Change {
 
 /// Where a change came from, and who made it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct ChangeOrigin {
     /// What it came through: `admin`, `rpc` or `cli`; in logs also `http`, `file`, `signal` and
     /// `database`.
     pub door: &'static str,
@@ -71,12 +71,12 @@ pub struct Note {
 
 /// An entry of the audit trail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Audit {
+pub struct AuditEntry {
     /// The revision that the change created.
     pub revision: u64,
     /// Time of the change by the clock of the database, in milliseconds since 1970-01-01 UTC.
     pub at_ms: u64,
-    /// What it came through; see [`Note::door`].
+    /// What it came through; see [`ChangeOrigin::door`].
     pub door: String,
     /// The author, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,7 +93,7 @@ pub struct Audit {
 
 /// Result of a migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Migrated {
+pub struct MigrationResult {
     /// The previous format; `None` if the database was empty.
     pub from: Option<u32>,
     /// The format now.
@@ -105,11 +105,11 @@ pub struct Migrated {
 /// A change with the value that it replaces.
 #[derive(Debug)]
 pub(super) struct Replaced<'a> {
-    pub(super) change: &'a Change,
+    pub(super) change: &'a SettingUpdate,
     pub(super) old: Option<String>,
 }
 
-impl Stored {
+impl StoredSettings {
     /// Creates the content of a database with these settings.
     pub(crate) fn new(revision: u64, settings: &Overrides) -> Self {
         let settings = settings.iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
@@ -129,7 +129,7 @@ impl Stored {
     /// Applies changes in order, and returns them with the values they replace.
     pub(super) fn apply<'a>(
         &mut self,
-        changes: &'a [Change],
+        changes: &'a [SettingUpdate],
     ) -> Result<Vec<Replaced<'a>>, DatabaseError> {
         let replaced = changes.iter().map(|change| {
             let old = match &change.value {
@@ -139,15 +139,15 @@ impl Stored {
             Replaced { change, old }
         });
         let replaced = replaced.collect();
-        if self.settings.len() > MOST_SETTINGS {
-            return Err(DatabaseError::TooMany { what: "settings", most: MOST_SETTINGS });
+        if self.settings.len() > MAX_SETTINGS {
+            return Err(DatabaseError::TooMany { what: "settings", most: MAX_SETTINGS });
         }
         self.revision += 1;
         Ok(replaced)
     }
 }
 
-impl Note {
+impl ChangeOrigin {
     /// A change by another process, whose own audit log names the author.
     pub(crate) const OTHER_PROCESS: Self = Self { door: "database", who: None };
 
@@ -166,11 +166,11 @@ impl Note {
 }
 
 /// Rejects changes that neither database can store.
-pub(super) fn check(changes: &[Change]) -> Result<(), DatabaseError> {
-    if changes.len() > MOST_CHANGES {
-        return Err(DatabaseError::TooMany { what: "changes in one write", most: MOST_CHANGES });
+pub(super) fn check(changes: &[SettingUpdate]) -> Result<(), DatabaseError> {
+    if changes.len() > MAX_CHANGES {
+        return Err(DatabaseError::TooMany { what: "changes in one write", most: MAX_CHANGES });
     }
-    let has_nul = |change: &&Change| {
+    let has_nul = |change: &&SettingUpdate| {
         change.key.contains('\0') || change.value.as_ref().is_some_and(|value| value.contains('\0'))
     };
     match changes.iter().find(has_nul) {
@@ -201,28 +201,29 @@ mod tests {
 
     #[test]
     fn changes_are_applied_in_order() {
-        let mut stored = Stored::default();
-        let changes = [Change::set("a", "1"), Change::set("a", "2"), Change::unset("a")];
+        let mut stored = StoredSettings::default();
+        let changes =
+            [SettingUpdate::set("a", "1"), SettingUpdate::set("a", "2"), SettingUpdate::unset("a")];
         let replaced = stored.apply(&changes).unwrap();
         let old: Vec<_> = replaced.into_iter().map(|replaced| replaced.old).collect();
         assert_eq!(old, [None, Some("1".to_owned()), Some("2".to_owned())]);
-        assert_eq!(stored, Stored { revision: 1, settings: BTreeMap::new() });
+        assert_eq!(stored, StoredSettings { revision: 1, settings: BTreeMap::new() });
     }
 
     #[test]
     fn the_number_of_settings_is_bounded() {
-        let mut stored = Stored::default();
-        let settings = (0..MOST_SETTINGS).map(|index| (index.to_string(), "1".to_owned()));
+        let mut stored = StoredSettings::default();
+        let settings = (0..MAX_SETTINGS).map(|index| (index.to_string(), "1".to_owned()));
         stored.settings = settings.collect();
-        assert!(stored.apply(&[Change::set("0", "2")]).is_ok());
-        let another = [Change::set("new", "2")];
+        assert!(stored.apply(&[SettingUpdate::set("0", "2")]).is_ok());
+        let another = [SettingUpdate::set("new", "2")];
         let full = stored.apply(&another);
         assert!(matches!(full, Err(DatabaseError::TooMany { what: "settings", .. })), "{full:?}");
     }
 
     #[test]
     fn author_names_are_truncated_and_cleaned() {
-        let note = Note { door: "cli", who: Some(format!("a\n\0{}", "b".repeat(1_000))) };
+        let note = ChangeOrigin { door: "cli", who: Some(format!("a\n\0{}", "b".repeat(1_000))) };
         let name = note.author().unwrap();
         assert_eq!((name.len(), name.starts_with("abb")), (256, true));
     }

@@ -76,7 +76,7 @@ pub(super) fn constraint_rule(name: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_config::{LONGEST_KEY, LONGEST_VALUE};
+    use tidegate_config::{MAX_KEY_CHARS, MAX_VALUE_CHARS};
 
     use super::*;
 
@@ -113,7 +113,7 @@ mod tests {
         let [Migration { sqlite, postgres }] = Schema::CURRENT.0 else {
             panic!("adapt this test to the new migration")
         };
-        for (column, most) in [("key", LONGEST_KEY), ("value", LONGEST_VALUE)] {
+        for (column, most) in [("key", MAX_KEY_CHARS), ("value", MAX_VALUE_CHARS)] {
             let check = format!("CHECK (length({column}) BETWEEN 1 AND {most})");
             assert!(sqlite.contains(&check) && postgres.contains(&check), "{check}");
             let text = constraint_rule(&format!("tidegate_{column}_length"));

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 
 use self::file::File;
-use super::record::{Audit, Change, Migrated, Note, Stored};
+use super::record::{AuditEntry, ChangeOrigin, MigrationResult, SettingUpdate, StoredSettings};
 use super::{DatabaseError, Schema};
 
 /// A database in a file. The constructor does no I/O.
@@ -33,10 +33,10 @@ impl Sqlite {
         &self.path
     }
 
-    pub(super) async fn read(&self) -> Result<Stored, DatabaseError> {
+    pub(super) async fn read(&self) -> Result<StoredSettings, DatabaseError> {
         self.run(|file| match file.for_reading()? {
             Some((connection, schema)) => tables::read(connection, schema),
-            None => Ok(Stored::default()),
+            None => Ok(StoredSettings::default()),
         })
         .await
     }
@@ -45,20 +45,20 @@ impl Sqlite {
     pub(super) async fn read_if_changed(
         &self,
         since: u64,
-    ) -> Result<Option<Stored>, DatabaseError> {
+    ) -> Result<Option<StoredSettings>, DatabaseError> {
         self.run(move |file| match file.for_reading()? {
             Some((connection, schema)) => tables::read_if_changed(connection, schema, since),
-            None => Ok((since != 0).then(Stored::default)),
+            None => Ok((since != 0).then(StoredSettings::default)),
         })
         .await
     }
 
     pub(super) async fn write(
         &self,
-        changes: &[Change],
-        note: &Note,
+        changes: &[SettingUpdate],
+        note: &ChangeOrigin,
         expected: Option<u64>,
-    ) -> Result<Stored, DatabaseError> {
+    ) -> Result<StoredSettings, DatabaseError> {
         let (changes, note) = (changes.to_vec(), note.clone());
         self.run(move |file| {
             let (connection, schema) = file.for_writing()?;
@@ -67,7 +67,7 @@ impl Sqlite {
         .await
     }
 
-    pub(super) async fn history(&self, most: usize) -> Result<Vec<Audit>, DatabaseError> {
+    pub(super) async fn history(&self, most: usize) -> Result<Vec<AuditEntry>, DatabaseError> {
         self.run(move |file| match file.for_reading()? {
             Some((connection, schema)) => tables::history(connection, schema, most),
             None => Ok(Vec::new()),
@@ -75,7 +75,7 @@ impl Sqlite {
         .await
     }
 
-    pub(super) async fn migrate(&self) -> Result<Migrated, DatabaseError> {
+    pub(super) async fn migrate(&self) -> Result<MigrationResult, DatabaseError> {
         self.run(File::migrate).await
     }
 

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 /// How long requests in flight may take after the server is told to stop. Streamed responses of
 /// providers take time, and container runtimes usually kill after 30 seconds.
-pub const GRACE: Duration = Duration::from_secs(25);
+pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(25);
 
 /// Result of a graceful shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub const GRACE: Duration = Duration::from_secs(25);
 pub enum Drained {
     /// Every request was answered in time.
     Complete,
-    /// Connections were still busy after [`GRACE`] and were closed.
+    /// Connections were still busy after [`SHUTDOWN_GRACE`] and were closed.
     CutOff,
 }
 

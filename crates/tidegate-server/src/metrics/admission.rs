@@ -4,7 +4,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
-use tidegate::admission::{Tier, Verdict};
+use tidegate::admission::{AdmissionDecision, Tier};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AdmissionLabels {
@@ -56,17 +56,19 @@ impl AdmissionMetrics {
     }
 
     /// Counts a result. Nothing is counted while admission is disabled.
-    pub(crate) fn count(&self, verdict: &Verdict<'_>) {
-        match verdict {
-            Verdict::Rejected(rejection) => self.add(rejection.tier, |tier| &tier.rejected),
-            Verdict::Admitted(pass) => {
-                if let Some(rejection) = pass.would_reject() {
+    pub(crate) fn count(&self, decision: &AdmissionDecision<'_>) {
+        match decision {
+            AdmissionDecision::Rejected(rejection) => {
+                self.add(rejection.tier, |tier| &tier.rejected)
+            }
+            AdmissionDecision::Admitted(admitted) => {
+                if let Some(rejection) = admitted.would_reject() {
                     self.add(rejection.tier, |tier| &tier.shadow);
-                } else if let Some(entry) = pass.allow_listed() {
+                } else if let Some(entry) = admitted.allow_listed() {
                     self.add(entry, |tier| &tier.allow_listed);
-                } else if pass.is_checked() {
+                } else if admitted.is_checked() {
                     self.add(Tier::Backpressure, |tier| &tier.admitted);
-                    pass.outcomes().for_each(|(tier, _)| self.add(tier, |tier| &tier.admitted));
+                    admitted.outcomes().for_each(|(tier, _)| self.add(tier, |tier| &tier.admitted));
                 }
             }
             // The enum is non-exhaustive.

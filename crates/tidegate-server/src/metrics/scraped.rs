@@ -219,7 +219,7 @@ impl MetricsWriter<'_> {
         self.counter(
             "tidegate_store_downs",
             "Number of times the store was marked down",
-            stats.downs,
+            stats.outages,
         )
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate::{Engine, MemoryStore, Policy, Store};
 use tidegate_core::breaker::BreakerState;
 use tidegate_llm::telemetry::{Acquired, Observer as _};
@@ -36,7 +36,7 @@ async fn all_recorded() -> Metrics {
     let engine = Engine::on(memory.clone());
     let limiter = engine.limiter("client", Policy::per_second(1).build().unwrap()).unwrap();
     assert!(limiter.take("alice").await.unwrap().is_allowed());
-    let guard = Guarded::builder(memory.clone() as Arc<dyn Store>).build().unwrap();
+    let guard = GuardedStore::builder(memory.clone() as Arc<dyn Store>).build().unwrap();
     metrics.set_store_source(move || StoreStats {
         store: "redis",
         table: Some(memory.stats()),
@@ -72,7 +72,7 @@ async fn all_recorded() -> Metrics {
 
 /// Counts each admission outcome once.
 fn record_admissions(metrics: &Metrics) {
-    use tidegate::Change;
+    use tidegate::PolicyChange;
     use tidegate::admission::{Admission, Caller, Rules};
     let rules = Rules::default().backpressure(5);
     let rules = rules.allow_organization("probes").allow_client("acme", "export");
@@ -86,11 +86,11 @@ fn record_admissions(metrics: &Metrics) {
     admit(Caller::new().organization("acme").cost(2_000));
     admit(Caller::new().organization("acme").client("export"));
     admit(Caller::new().organization("probes").client("export"));
-    admission.reconfigure(rules.shadow(true), Change::KeepTokens).unwrap();
+    admission.reconfigure(rules.shadow(true), PolicyChange::KeepTokens).unwrap();
     admit(alice.cost(1_000));
     admission.set_pending(6, Duration::from_secs(60));
     admit(alice);
-    admission.reconfigure(Rules::default().backpressure(5), Change::KeepTokens).unwrap();
+    admission.reconfigure(Rules::default().backpressure(5), PolicyChange::KeepTokens).unwrap();
     admit(alice);
     admission.disable();
     admit(alice);

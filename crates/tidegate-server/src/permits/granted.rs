@@ -109,7 +109,7 @@ impl GrantedCharges {
     /// Returns whether slot leases expired in the store before they were renewed.
     pub(super) fn is_lost(&self) -> bool {
         let state = self.state.try_lock();
-        state.is_ok_and(|state| state.permit.as_ref().is_some_and(Permit::is_lost))
+        state.is_ok_and(|state| state.permit.as_ref().is_some_and(Permit::has_lost_slots))
     }
 }
 

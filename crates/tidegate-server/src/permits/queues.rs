@@ -85,7 +85,7 @@ impl Queues {
                 let limit = requested.limiter.limit();
                 derived.extend([limit.identity(), "\0", requested.key.name(), "\0"]);
             }
-            charge.own()
+            charge.per_tenant()
         };
         let charges = list.iter().map(charge).collect();
         let tenant = tenant.map_or(derived, ToOwned::to_owned);

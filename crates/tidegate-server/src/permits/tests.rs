@@ -19,7 +19,10 @@ fn admission() -> Admission {
 
 /// Creates a permit that holds a pending request.
 fn pending(permits: &Permits, admission: &Admission, ttl: Duration) -> PermitId {
-    permits.reserve(PEER).unwrap().grant(GrantedPermit::Pending(Some(admission.enter())), ttl)
+    permits
+        .reserve(PEER)
+        .unwrap()
+        .grant(GrantedPermit::Pending(Some(admission.track_request())), ttl)
 }
 
 /// Acquires a permit for the only slot of a limiter.

@@ -28,12 +28,12 @@ pub enum StartError {
         why: SnapshotError,
     },
     /// A snapshot cannot be renamed or copied before a new one replaces it.
-    #[error("store.snapshot: cannot keep {path} as {aside}: {why}")]
-    Aside {
+    #[error("store.snapshot: cannot keep {path} as {backup}: {why}")]
+    Backup {
         /// Path of the snapshot.
         path: String,
         /// The new name that was tried.
-        aside: String,
+        backup: String,
         /// The cause.
         why: io::Error,
     },
@@ -50,10 +50,10 @@ pub enum StartError {
     #[error("cannot start worker threads: {0}")]
     Workers(io::Error),
     /// A listener cannot be bound.
-    #[error("{door} listener: cannot bind {address}: {source}{}", advice(source))]
+    #[error("{listener} listener: cannot bind {address}: {source}{}", advice(source))]
     Bind {
         /// Name of the listener: `http`, `admin` or `grpc`.
-        door: &'static str,
+        listener: &'static str,
         /// The configured address.
         address: SocketAddr,
         /// The cause.

@@ -23,8 +23,8 @@ use crate::metrics::SnapshotStats;
 /// Interval between snapshots, and so the most that a crash can lose.
 const SAVE_INTERVAL: Duration = Duration::from_secs(60);
 /// How long the shutdown waits for the last snapshot. Together with
-/// [`GRACE`](crate::listener::drain::GRACE) this is 30 seconds, the usual time before a container
-/// is killed.
+/// [`SHUTDOWN_GRACE`](crate::listener::drain::SHUTDOWN_GRACE) this is 30 seconds, the usual time
+/// before a container is killed.
 const FINAL_SAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A snapshot file and the counters of saves to it.

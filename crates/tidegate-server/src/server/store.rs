@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate::{Engine, MemoryStore, Store, StoreHandle};
-use tidegate_config::{StorePlan, StoreUrl};
+use tidegate_config::{StoreConfig, StoreUrl};
 use tidegate_redis::RedisStore;
 
 use super::StartError;
@@ -17,7 +17,7 @@ pub(super) struct ServerStore {
     /// The engine that all listeners use.
     pub(super) engine: Engine,
     /// The guard of a store that can fail.
-    pub(super) guard: Option<Guarded>,
+    pub(super) guard: Option<GuardedStore>,
     /// The snapshot file, if configured.
     pub(super) snapshot: Option<Arc<SnapshotFile>>,
 }
@@ -30,8 +30,8 @@ impl ServerStore {
     }
 
     /// Wraps a store that may fail in a guard with the configured failure rules.
-    pub(super) fn guarded(plan: &StorePlan, store: Arc<dyn Store>) -> Result<Self, StartError> {
-        let guard = Guarded::builder(store)
+    pub(super) fn guarded(plan: &StoreConfig, store: Arc<dyn Store>) -> Result<Self, StartError> {
+        let guard = GuardedStore::builder(store)
             .default_rule(plan.on_failure.value)
             .expected_nodes(plan.expected_nodes.value)
             .max_memory(plan.max_memory.value.bytes())
@@ -41,7 +41,7 @@ impl ServerStore {
     }
 
     /// Opens the in-process store, from its snapshot if one is configured.
-    pub(super) fn memory(plan: &StorePlan) -> Result<Self, StartError> {
+    pub(super) fn memory(plan: &StoreConfig) -> Result<Self, StartError> {
         let builder = MemoryStore::builder()
             .max_memory(plan.max_memory.value.bytes())
             .overflow(plan.overflow.value);
@@ -76,7 +76,7 @@ impl ServerStore {
 }
 
 /// Opens the configured store, behind a guard if it can fail.
-pub(super) async fn open(plan: &StorePlan) -> Result<ServerStore, StartError> {
+pub(super) async fn open(plan: &StoreConfig) -> Result<ServerStore, StartError> {
     match &plan.url.value {
         StoreUrl::Memory => ServerStore::memory(plan),
         StoreUrl::Redis(url) => {

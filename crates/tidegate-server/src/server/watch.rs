@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::configuration::{ActiveConfig, FileWatch};
@@ -15,7 +15,11 @@ use crate::listener::drain::StopSignal;
 const STORE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Watches until the server stops.
-pub(super) async fn sources(config: Arc<ActiveConfig>, store: Option<Guarded>, stop: StopSignal) {
+pub(super) async fn sources(
+    config: Arc<ActiveConfig>,
+    store: Option<GuardedStore>,
+    stop: StopSignal,
+) {
     tokio::select! {
         () = stop.wait() => {}
         () = file(&config) => {}
@@ -49,7 +53,7 @@ async fn database(config: &ActiveConfig) {
 }
 
 /// Publishes an event when the store goes down or comes back.
-async fn store_state(config: &ActiveConfig, store: Option<Guarded>) {
+async fn store_state(config: &ActiveConfig, store: Option<GuardedStore>) {
     let Some(store) = store else { return std::future::pending().await };
     let mut ticks = interval(STORE_POLL_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

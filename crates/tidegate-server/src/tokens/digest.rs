@@ -14,30 +14,30 @@ const PREFIX: &str = "tidegate_";
 /// A newly created token.
 ///
 /// ```
-/// let minted = tidegate_server::mint()?;
-/// assert!(minted.token.starts_with("tidegate_"));
-/// assert_eq!(minted.digest, tidegate_server::TokenDigest::of(&minted.token));
-/// assert!(!format!("{minted:?}").contains(&minted.token));
-/// # Ok::<(), tidegate_server::MintError>(())
+/// let token = tidegate_server::create_token()?;
+/// assert!(token.token.starts_with("tidegate_"));
+/// assert_eq!(token.digest, tidegate_server::TokenDigest::of(&token.token));
+/// assert!(!format!("{token:?}").contains(&token.token));
+/// # Ok::<(), tidegate_server::CreateTokenError>(())
 /// ```
 #[non_exhaustive]
-pub struct Minted {
+pub struct NewToken {
     /// The token, for its user. It cannot be recovered from the digest.
     pub token: String,
     /// The digest, for the configuration.
     pub digest: TokenDigest,
 }
 
-impl fmt::Debug for Minted {
+impl fmt::Debug for NewToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Minted").field("digest", &self.digest).finish_non_exhaustive()
+        f.debug_struct("NewToken").field("digest", &self.digest).finish_non_exhaustive()
     }
 }
 
 /// Why a token could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum MintError {
+pub enum CreateTokenError {
     /// The operating system's random number generator failed.
     #[error("the operating system's random number generator failed: {0}")]
     NoRandomness(getrandom::Error),
@@ -47,12 +47,12 @@ pub enum MintError {
 ///
 /// # Errors
 /// If the operating system's random number generator fails.
-pub fn mint() -> Result<Minted, MintError> {
+pub fn create_token() -> Result<NewToken, CreateTokenError> {
     let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).map_err(MintError::NoRandomness)?;
+    getrandom::fill(&mut bytes).map_err(CreateTokenError::NoRandomness)?;
     let token = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes));
     let digest = TokenDigest::of(&token);
-    Ok(Minted { token, digest })
+    Ok(NewToken { token, digest })
 }
 
 /// The SHA-256 of a token, written `sha256:` and 64 hexadecimal digits.

@@ -7,7 +7,9 @@ mod suite;
 use std::sync::LazyLock;
 
 use tempfile::TempDir;
-use tidegate_server::{AutoMigrate, Change, Database, DatabaseError, Note, Stored};
+use tidegate_server::{
+    AutoMigrate, ChangeOrigin, Database, DatabaseError, SettingUpdate, StoredSettings,
+};
 use tidegate_testkit::launch::PostgresServer;
 
 /// One server for all tests that do not kill it; each test has its own database.
@@ -33,10 +35,10 @@ impl Location {
     }
 }
 
-fn note() -> Note {
-    Note { door: "admin", who: Some("ada".to_owned()) }
+fn note() -> ChangeOrigin {
+    ChangeOrigin { door: "admin", who: Some("ada".to_owned()) }
 }
 
-async fn set(database: &Database, key: &str, value: &str) -> Result<Stored, DatabaseError> {
-    database.write(&[Change::set(key, value)], &note(), None).await
+async fn set(database: &Database, key: &str, value: &str) -> Result<StoredSettings, DatabaseError> {
+    database.write(&[SettingUpdate::set(key, value)], &note(), None).await
 }

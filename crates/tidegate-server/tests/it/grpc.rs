@@ -23,7 +23,7 @@ use std::fs;
 use generated::admin_client::AdminClient;
 use generated::{GetConfigRequest, UpdateConfigRequest, UpdateConfigResponse};
 use serde_json::json;
-use tidegate_server::mint;
+use tidegate_server::create_token;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
@@ -172,7 +172,7 @@ fn a_call_for_an_outdated_revision_changes_nothing() {
 
 #[test]
 fn tokens_are_those_of_the_admin_api() {
-    let (writer, reader) = (mint().unwrap(), mint().unwrap());
+    let (writer, reader) = (create_token().unwrap(), create_token().unwrap());
     let text = format!(
         "[admin]\nwrite_tokens = [\"{}\"]\nread_tokens = [\"{}\"]\n{LIMITS}",
         writer.digest, reader.digest

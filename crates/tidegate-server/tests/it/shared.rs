@@ -8,14 +8,14 @@ mod pacer;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate::{Engine, FailureRule, Policy};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::RedisServer;
 
 /// A node with its own store and guard.
 struct Node {
-    guard: Guarded,
+    guard: GuardedStore,
     engine: Engine,
 }
 
@@ -34,7 +34,7 @@ impl Node {
 
     fn with_store(url: &str, rule: FailureRule) -> (Self, Arc<RedisStore>) {
         let store = Arc::new(RedisStore::builder(url).open().unwrap());
-        let guard = Guarded::builder(store.clone()).default_rule(rule).build().unwrap();
+        let guard = GuardedStore::builder(store.clone()).default_rule(rule).build().unwrap();
         let engine = Engine::on(guard.clone());
         (Self { guard, engine }, store)
     }

@@ -103,7 +103,7 @@ fn limits(failure: &Failure, context: &ResponseContext<'_>) -> Option<LimitStatu
         ),
     };
     let reset = match context.reporting {
-        Reporting::OfASecond if !is_of_a_day => SECOND,
+        Reporting::PerSecond if !is_of_a_day => SECOND,
         _ => wait,
     };
     Some(LimitStatus { reset, ..limit_status })

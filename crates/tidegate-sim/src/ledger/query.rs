@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::{Entry, Ledger};
+use super::{Ledger, LedgerEntry};
 use crate::calendar::{MINUTE, nanos};
 use crate::limits::Limits;
 use crate::limits::charging::CallCharge;
@@ -36,7 +36,7 @@ impl Usage {
 /// Distribution of retries over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Spread {
+pub struct RetryDistribution {
     /// Number of retries.
     pub retries: usize,
     /// Time of the first retry.
@@ -53,7 +53,11 @@ impl Ledger {
     /// Returns the distribution of an account's retries in a window; `None` if there were none, or
     /// if entries of the window were evicted.
     #[must_use]
-    pub fn retry_spread(&self, account: &str, window: Range<Duration>) -> Option<Spread> {
+    pub fn retry_distribution(
+        &self,
+        account: &str,
+        window: Range<Duration>,
+    ) -> Option<RetryDistribution> {
         let mut instants = self.in_window(&window, |entry| {
             (entry.is_retry && entry.account.as_deref() == Some(account)).then_some(entry.at)
         })?;
@@ -65,7 +69,7 @@ impl Ledger {
             let end = *start + Duration::from_millis(100);
             instants[index..].iter().take_while(|instant| **instant < end).count()
         };
-        Some(Spread {
+        Some(RetryDistribution {
             retries: instants.len(),
             first,
             last,
@@ -111,7 +115,7 @@ impl Ledger {
     fn in_window<T>(
         &self,
         window: &Range<Duration>,
-        part: impl Fn(&Entry) -> Option<T>,
+        part: impl Fn(&LedgerEntry) -> Option<T>,
     ) -> Option<Vec<T>> {
         let state = self.lock();
         let oldest = state.entries.front();
@@ -126,7 +130,7 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::{Ending, entry};
+    use crate::ledger::{CallEnding, entry};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -156,17 +160,17 @@ mod tests {
         let ledger = Ledger::new(100);
         for fingerprint in 0..4 {
             let number = ledger.open(entry(Duration::ZERO, fingerprint));
-            ledger.close(number, Duration::ZERO, Ending::Refused);
+            ledger.close(number, Duration::ZERO, CallEnding::Refused);
         }
         let window = SECOND..SECOND * 100;
-        assert_eq!(ledger.retry_spread("main", window.clone()), None);
+        assert_eq!(ledger.retry_distribution("main", window.clone()), None);
         for (fingerprint, millis) in [(0, 60_000), (1, 60_040), (2, 60_099), (3, 61_000)] {
             ledger.open(entry(Duration::from_millis(millis), fingerprint));
         }
-        let spread = ledger.retry_spread("main", window.clone()).unwrap();
+        let spread = ledger.retry_distribution("main", window.clone()).unwrap();
         assert_eq!((spread.retries, spread.densest), (4, 3));
         assert_eq!(spread.closest, Duration::from_millis(40));
         assert_eq!(spread.last - spread.first, SECOND);
-        assert_eq!(ledger.retry_spread("other", window), None);
+        assert_eq!(ledger.retry_distribution("other", window), None);
     }
 }

@@ -67,7 +67,7 @@ pub enum CachedTokens {
     /// Cached tokens are charged like others.
     Count,
     /// Cached tokens are not charged.
-    AreFree,
+    Free,
 }
 
 /// Whether failed and rejected calls are charged.
@@ -78,7 +78,7 @@ pub enum FailedCalls {
     /// its full charge.
     Count,
     /// A rejected call costs nothing; a call that ends in a server error is refunded.
-    AreFree,
+    Free,
 }
 
 /// How a provider charges. [`Charging::of`] returns the rules of a dialect; setters change single
@@ -89,7 +89,7 @@ pub enum FailedCalls {
 ///
 /// // Whether Anthropic reserves output by `max_tokens` has changed over the years.
 /// let charging = Charging::of(Dialect::Anthropic).output(OutputReserve::Nothing);
-/// assert_eq!(charging, Charging::of(Dialect::Anthropic).charged_at_end());
+/// assert_eq!(charging, Charging::of(Dialect::Anthropic).charge_at_end());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "charging rules do nothing until they are added to an account"]
@@ -120,7 +120,7 @@ impl Charging {
             output: OutputReserve::Nothing,
             settlement: SettlementRule::ToUsage,
             cached: CachedTokens::Count,
-            failed: FailedCalls::AreFree,
+            failed: FailedCalls::Free,
         };
         let estimate = OutputReserve::MaxTokens { unset: 16 };
         let max_tokens = OutputReserve::MaxTokens { unset: 0 };
@@ -131,7 +131,7 @@ impl Charging {
                 .failed_calls(FailedCalls::Count),
             Dialect::AzureOpenAi => settled.output(estimate).settlement(SettlementRule::Never),
             Dialect::Anthropic | Dialect::Groq => {
-                settled.output(max_tokens).cached_tokens(CachedTokens::AreFree)
+                settled.output(max_tokens).cached_tokens(CachedTokens::Free)
             }
             _ => settled,
         }
@@ -166,7 +166,7 @@ impl Charging {
     ///
     /// The charge of a request without `max_tokens` does not change; it is 0 if nothing was
     /// reserved before.
-    pub fn kept_at_admission(self) -> Self {
+    pub fn keep_reserved(self) -> Self {
         self.output(self.max_tokens()).settlement(SettlementRule::Never)
     }
 
@@ -174,12 +174,12 @@ impl Charging {
     ///
     /// The charge of a request without `max_tokens` does not change; it is 0 if nothing was
     /// reserved before.
-    pub fn given_back(self) -> Self {
+    pub fn refund_unused(self) -> Self {
         self.output(self.max_tokens()).settlement(SettlementRule::ToUsage)
     }
 
     /// Charges the output when the call ends, if necessary into debt.
-    pub fn charged_at_end(self) -> Self {
+    pub fn charge_at_end(self) -> Self {
         self.output(OutputReserve::Nothing).settlement(SettlementRule::ToUsage)
     }
 
@@ -220,7 +220,7 @@ impl Charging {
     fn input(&self, tokens: u64, cached: u64) -> u64 {
         match self.cached {
             CachedTokens::Count => tokens,
-            CachedTokens::AreFree => tokens.saturating_sub(cached),
+            CachedTokens::Free => tokens.saturating_sub(cached),
         }
     }
 }
@@ -284,9 +284,9 @@ mod tests {
             let rule = Charging::of(dialect);
             let max_tokens = OutputReserve::MaxTokens { unset };
             for (named, output, settlement) in [
-                (rule.kept_at_admission(), max_tokens, SettlementRule::Never),
-                (rule.given_back(), max_tokens, SettlementRule::ToUsage),
-                (rule.charged_at_end(), OutputReserve::Nothing, SettlementRule::ToUsage),
+                (rule.keep_reserved(), max_tokens, SettlementRule::Never),
+                (rule.refund_unused(), max_tokens, SettlementRule::ToUsage),
+                (rule.charge_at_end(), OutputReserve::Nothing, SettlementRule::ToUsage),
             ] {
                 assert_eq!(named, rule.output(output).settlement(settlement), "{dialect}");
             }

@@ -133,7 +133,7 @@ impl Quotas {
     /// Counts a call that was rejected for a reason other than these limits.
     pub(crate) fn count_refused(&mut self, now: Now, failed: FailedCalls) -> CallCharge {
         self.advance(now);
-        if failed == FailedCalls::AreFree {
+        if failed == FailedCalls::Free {
             return CallCharge::default();
         }
         if let Some(slices) = &mut self.slices {
@@ -294,9 +294,8 @@ mod tests {
     fn call_is_charged_to_all_limits_or_none() {
         let limits = Limits::new().requests_per_minute(60).tokens_per_minute(100);
         let mut quotas = Quotas::new(&limits);
-        quotas.admit(at(0), charge(50, 40), FailedCalls::AreFree).unwrap();
-        let (blocked, counted) =
-            quotas.admit(at(0), charge(5, 6), FailedCalls::AreFree).unwrap_err();
+        quotas.admit(at(0), charge(50, 40), FailedCalls::Free).unwrap();
+        let (blocked, counted) = quotas.admit(at(0), charge(5, 6), FailedCalls::Free).unwrap_err();
         assert_eq!(blocked.dimension, Dimension::Tokens);
         assert_eq!(blocked.wait, Wait::For(600_000_000));
         assert_eq!(counted, CallCharge::default());
@@ -309,10 +308,10 @@ mod tests {
     fn limit_with_the_longest_wait_is_reported() {
         let limits = Limits::new().requests_per_minute(1).tokens_per_minute(10);
         let mut quotas = Quotas::new(&limits);
-        quotas.admit(at(0), charge(5, 5), FailedCalls::AreFree).unwrap();
-        let blocked = quotas.admit(at(0), charge(1, 0), FailedCalls::AreFree).unwrap_err().0;
+        quotas.admit(at(0), charge(5, 5), FailedCalls::Free).unwrap();
+        let blocked = quotas.admit(at(0), charge(1, 0), FailedCalls::Free).unwrap_err().0;
         assert_eq!(blocked.dimension, Dimension::Requests);
-        let blocked = quotas.admit(at(0), charge(11, 0), FailedCalls::AreFree).unwrap_err().0;
+        let blocked = quotas.admit(at(0), charge(11, 0), FailedCalls::Free).unwrap_err().0;
         assert_eq!((blocked.dimension, blocked.wait), (Dimension::Tokens, Wait::Never));
     }
 
@@ -339,17 +338,17 @@ mod tests {
             .requests_per_day(2, Zone::UTC)
             .slice(Duration::from_secs(1));
         let mut quotas = Quotas::new(&limits);
-        quotas.admit(at(SECOND), charge(1, 0), FailedCalls::AreFree).unwrap();
-        let late = quotas.admit(at(SECOND - 1), charge(1, 0), FailedCalls::AreFree);
+        quotas.admit(at(SECOND), charge(1, 0), FailedCalls::Free).unwrap();
+        let late = quotas.admit(at(SECOND - 1), charge(1, 0), FailedCalls::Free);
         assert_eq!(late.unwrap_err().0.dimension, Dimension::Slice);
-        let again = quotas.admit(at(SECOND), charge(1, 0), FailedCalls::AreFree);
+        let again = quotas.admit(at(SECOND), charge(1, 0), FailedCalls::Free);
         assert_eq!(again.unwrap_err().0.dimension, Dimension::Slice);
     }
 
     #[test]
     fn correction_works_both_ways_and_may_leave_a_debt() {
         let mut quotas = Quotas::new(&Limits::new().tokens_per_minute(60));
-        quotas.admit(at(0), charge(10, 50), FailedCalls::AreFree).unwrap();
+        quotas.admit(at(0), charge(10, 50), FailedCalls::Free).unwrap();
         quotas.correct(at(0), at(0), charge(10, 50), charge(10, 20));
         assert_eq!(quotas.snapshot(at(0)).tokens.unwrap().remaining, 30);
         quotas.correct(at(0), at(0), charge(10, 20), charge(10, 80));

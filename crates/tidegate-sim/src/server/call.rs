@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::calendar::Now;
-use crate::ledger::Ending;
+use crate::ledger::CallEnding;
 use crate::limits::charging::{CallCharge, Charging, FailedCalls};
 use crate::limits::pool::Pool;
 use crate::limits::quota::LimitSnapshot;
@@ -31,7 +31,7 @@ pub(crate) struct Call {
     pub(crate) sent: u64,
     pub(crate) permit: Option<OwnedSemaphorePermit>,
     /// How the call ends if the caller disconnects.
-    pub(crate) ending_if_dropped: Ending,
+    pub(crate) ending_if_dropped: CallEnding,
     pub(crate) ended: bool,
 }
 
@@ -43,25 +43,25 @@ impl Call {
 
     /// Marks the call as stalled: nothing more is sent.
     pub(crate) fn stall(&mut self) {
-        self.ending_if_dropped = Ending::Stalled;
+        self.ending_if_dropped = CallEnding::Stalled;
     }
 
     /// Ends the call. Has no effect the second time.
-    pub(crate) fn end(&mut self, ending: Ending) {
+    pub(crate) fn end(&mut self, ending: CallEnding) {
         if self.ended {
             return;
         }
         self.ended = true;
         let charge = match (ending, self.charging.failed) {
-            (Ending::Failed, FailedCalls::AreFree) => CallCharge::default(),
-            (Ending::Failed, FailedCalls::Count) => self.admitted,
+            (CallEnding::Failed, FailedCalls::Free) => CallCharge::default(),
+            (CallEnding::Failed, FailedCalls::Count) => self.admitted,
             _ => self.charge(),
         };
         let now = self.shared.now();
         self.pool.finish(now, self.taken, self.admitted, charge);
         self.permit = None;
         let used = match ending {
-            Ending::Failed => CallCharge::default(),
+            CallEnding::Failed => CallCharge::default(),
             _ => CallCharge::of_use(self.tokens.input, self.sent),
         };
         self.shared.ledger.update(self.number, |entry| {

@@ -20,7 +20,7 @@ use crate::account_state::{AccountState, FaultDecision};
 use crate::calendar::{Now, Zone, http_date, nanos};
 use crate::dialect::{Codec, Dialect, Failure, ResponseContext, ResponseHeaders};
 use crate::fault::{Fault, Hint};
-use crate::ledger::{Ending, Entry, RefusalCause};
+use crate::ledger::{CallEnding, LedgerEntry, RefusalCause};
 use crate::limits::PerDay;
 use crate::limits::charging::{CallCharge, FailedCalls};
 use crate::limits::pool::{AdmitError, Admitted, Pool};
@@ -118,7 +118,7 @@ impl Exchange {
     fn reject_without_pool(&self, failure: &Failure, refusal: RefusalCause) -> Response<Body> {
         let number = self.shared.ledger.open(self.entry(None, CallCharge::default()));
         self.shared.ledger.update(number, |entry| entry.refusal = Some(refusal));
-        self.refuse(failure, number, Ending::Refused, "", LimitSnapshot::default())
+        self.refuse(failure, number, CallEnding::Refused, "", LimitSnapshot::default())
     }
 
     async fn process(
@@ -135,7 +135,7 @@ impl Exchange {
         let mut random = Random::new(self.shared.seed, number);
         let fault = match state.next_fault(self.now, &mut random) {
             FaultDecision::LockedOut { left, hint } => {
-                let wait = (hint == Hint::Told).then_some(left);
+                let wait = (hint == Hint::Sent).then_some(left);
                 let failure = Failure::Throttled { wait };
                 return self.refuse_unadmitted(
                     &failure,
@@ -169,7 +169,7 @@ impl Exchange {
             tokens: accepted.tokens,
             sent: 0,
             permit: None,
-            ending_if_dropped: Ending::Abandoned,
+            ending_if_dropped: CallEnding::Abandoned,
             ended: false,
         };
         self.perform(call, accepted, slot, fault, random, control).await
@@ -197,12 +197,11 @@ impl Exchange {
         number: u64,
         accepted: &AcceptedRequest,
     ) -> Response<Body> {
-        let failed =
-            self.state().map_or(FailedCalls::AreFree, |state| state.account.charging.failed);
+        let failed = self.state().map_or(FailedCalls::Free, |state| state.account.charging.failed);
         let counted = accepted.pool.count_refused(self.now, failed);
         self.record_refusal(number, refusal, counted);
         let snapshot = accepted.pool.snapshot(self.now);
-        self.refuse(failure, number, Ending::Refused, &accepted.model, snapshot)
+        self.refuse(failure, number, CallEnding::Refused, &accepted.model, snapshot)
     }
 
     fn refuse_limited(
@@ -225,7 +224,7 @@ impl Exchange {
         };
         self.record_refusal(number, refusal, counted);
         let snapshot = accepted.pool.snapshot(self.now);
-        self.refuse(&failure, number, Ending::Refused, &accepted.model, snapshot)
+        self.refuse(&failure, number, CallEnding::Refused, &accepted.model, snapshot)
     }
 
     fn record_refusal(&self, number: u64, refusal: RefusalCause, counted: CallCharge) {
@@ -239,7 +238,7 @@ impl Exchange {
         &self,
         failure: &Failure,
         number: u64,
-        ending: Ending,
+        ending: CallEnding,
         model: &str,
         snapshot: LimitSnapshot,
     ) -> Response<Body> {
@@ -283,8 +282,8 @@ impl Exchange {
         response
     }
 
-    fn entry(&self, accepted: Option<&AcceptedRequest>, charged: CallCharge) -> Entry {
-        Entry {
+    fn entry(&self, accepted: Option<&AcceptedRequest>, charged: CallCharge) -> LedgerEntry {
+        LedgerEntry {
             number: 0,
             at: self.shared.elapsed(self.now),
             account: self.state().map(|state| Arc::clone(&state.label)),
@@ -296,7 +295,7 @@ impl Exchange {
             refusal: None,
             in_flight: accepted.map_or(0, |accepted| accepted.pool.in_flight()),
             is_retry: false,
-            ending: Ending::Open,
+            ending: CallEnding::Open,
             ended: None,
             pool: accepted.map(|accepted| accepted.pool.id),
             fingerprint: self.fingerprint,

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::account::Delay;
 use crate::dialect::{Codec, ResponseContent};
 use crate::fault::Fault;
-use crate::ledger::Ending;
+use crate::ledger::CallEnding;
 use crate::limits::pool::QueueEntry;
 use crate::random::Random;
 use crate::server::call::Call;
@@ -97,7 +97,7 @@ impl ResponseStream {
                 StreamState::Begin => self.complete_body().await,
                 StreamState::Tokens => self.next_token().await,
                 StreamState::Cut => {
-                    self.call.end(Ending::Cut);
+                    self.call.end(CallEnding::Cut);
                     self.control.cut();
                     return pending().await;
                 }
@@ -150,14 +150,14 @@ impl ResponseStream {
             }
             Some(Fault::StreamError { after }) if sent >= after.min(self.content.output) => {
                 self.state = StreamState::Done;
-                self.call.end(Ending::Broken);
+                self.call.end(CallEnding::Broken);
                 return self.codec.stream_error(&self.content);
             }
             _ => {}
         }
         if sent == self.content.output {
             self.state = StreamState::Done;
-            self.call.end(Ending::Complete);
+            self.call.end(CallEnding::Complete);
             return self.codec.stream_end(&self.content);
         }
         if sent > 0 {
@@ -189,7 +189,7 @@ impl ResponseStream {
             }
             fault => {
                 self.state = StreamState::Done;
-                self.call.end(Ending::Complete);
+                self.call.end(CallEnding::Complete);
                 let malformed = fault == Some(Fault::Malformed);
                 if malformed { first_half(&text).to_owned() } else { text }
             }
@@ -207,7 +207,7 @@ pub(crate) async fn wait_until(instant: Instant) {
 /// Creates a body that sends `text`, then ends the call and closes the connection.
 pub(crate) fn cut_after(text: String, mut call: Call, control: Arc<ConnectionControl>) -> Body {
     open_ended(text, move || {
-        call.end(Ending::Cut);
+        call.end(CallEnding::Cut);
         control.cut();
     })
 }

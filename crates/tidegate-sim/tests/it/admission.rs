@@ -198,7 +198,7 @@ async fn sharp_rise_is_rejected() {
 async fn models_have_their_own_limits_and_groups_share_theirs() {
     let one = Limits::new().requests_per_minute(1);
     let account = Account::new(Dialect::Mistral, "main", "secret-key")
-        .another_key("second-key")
+        .key("second-key")
         .models(["large", "large-latest"], one.clone())
         .any_model(one);
     let simulator = with(account);

@@ -19,10 +19,9 @@ fn labelled(label: &str, key: &str) -> Account {
 #[test]
 fn accounts_must_have_unique_labels_and_keys() {
     let twice = build([labelled("a", "key-1"), labelled("a", "key-2")]).unwrap_err();
-    assert_eq!(twice, BuildError::Ambiguous { label: "a".into() });
-    let shared =
-        build([labelled("a", "key-1"), labelled("b", "key-2").another_key("key-1")]).unwrap_err();
-    assert_eq!(shared, BuildError::Ambiguous { label: "b".into() });
+    assert_eq!(twice, BuildError::DuplicateAccount { label: "a".into() });
+    let shared = build([labelled("a", "key-1"), labelled("b", "key-2").key("key-1")]).unwrap_err();
+    assert_eq!(shared, BuildError::DuplicateAccount { label: "b".into() });
     assert!(!shared.to_string().contains("key-1"));
     let local = |label: &str| Account::new(Dialect::Ollama, label, label).any_model(Limits::new());
     assert!(build([local("a"), local("b")]).is_err());
@@ -41,11 +40,11 @@ fn invalid_limits_faults_and_models_are_rejected() {
     assert_eq!(error.to_string(), "Gemini has no limit of tokens per minute");
     let limits = Limits::new().requests_per_minute(1).slice_tokens(Duration::from_secs(1));
     let error = build([account(Dialect::OpenAi, limits)]).unwrap_err();
-    assert_eq!(error, BuildError::TokenSliceOfNothing);
+    assert_eq!(error, BuildError::TokenSliceWithoutLimit);
     let faults = Faults::new().on_call(1, Fault::DayQuota);
     assert!(build([account(Dialect::Ollama, Limits::new()).faults(faults)]).is_err());
     let twice = account(Dialect::OpenAi, Limits::new()).model("m", Limits::new());
-    assert!(matches!(build([twice]), Err(BuildError::ModelTwice { .. })));
+    assert!(matches!(build([twice]), Err(BuildError::DuplicateModel { .. })));
     let none = Account::new(Dialect::OpenAi, "a", "key");
     assert!(matches!(build([none]), Err(BuildError::NoModel { .. })));
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate_sim::{
-    Charging, Delay, Dialect, Ending, FailedCalls, Fault, Limits, OutputReserve, SettlementRule,
-    Simulator,
+    CallEnding, Charging, Delay, Dialect, FailedCalls, Fault, Limits, OutputReserve,
+    SettlementRule, Simulator,
 };
 
 use crate::client::{Call, account, simulator, with};
@@ -116,11 +116,11 @@ async fn disconnected_caller_is_charged_for_what_was_sent() {
     let left = tokio::time::timeout(SECOND * 7 + SECOND / 2, sent).await;
     assert!(left.is_err());
     // The connection ends when its driver notices the disconnect.
-    while simulator.ledger().entries()[0].ending == Ending::Open {
+    while simulator.ledger().entries()[0].ending == CallEnding::Open {
         tokio::time::sleep(SECOND / 10).await;
     }
     let entry = simulator.ledger().entries().remove(0);
-    assert_eq!((entry.ending, entry.status), (Ending::Abandoned, Some(200)));
+    assert_eq!((entry.ending, entry.status), (CallEnding::Abandoned, Some(200)));
     assert_eq!((entry.charged.input, entry.charged.output), (2, 7));
     assert_eq!(Call::new(Dialect::Mistral).output(0).send(&simulator).await.status, 200);
 }
@@ -170,7 +170,7 @@ async fn every_charging_rule_can_be_changed() {
     let rule = Charging::of(Dialect::OpenAi)
         .output(OutputReserve::Nothing)
         .settlement(SettlementRule::ToUsage)
-        .failed_calls(FailedCalls::AreFree);
+        .failed_calls(FailedCalls::Free);
     let account = account(Dialect::OpenAi, Limits::new().tokens_per_minute(1_000)).charging(rule);
     let simulator = with(account);
     let response =
@@ -186,9 +186,9 @@ async fn every_charging_rule_can_be_changed() {
 async fn named_rules_determine_the_cost_of_a_short_response() {
     let rule = Charging::of(Dialect::OpenAi);
     for (rule, while_open, at_end) in [
-        (rule.kept_at_admission(), 98, 98),
-        (rule.given_back(), 98, 8),
-        (rule.charged_at_end(), 0, 8),
+        (rule.keep_reserved(), 98, 98),
+        (rule.refund_unused(), 98, 8),
+        (rule.charge_at_end(), 0, 8),
     ] {
         let account = account(Dialect::OpenAi, Limits::new().tokens_per_minute(1_000));
         let simulator = with(account.charging(rule));

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use tidegate_sim::{Dialect, Ending, Fault, Faults, Hint, Limits, RefusalCause, Simulator};
+use tidegate_sim::{CallEnding, Dialect, Fault, Faults, Hint, Limits, RefusalCause, Simulator};
 use tokio::time::{Instant, advance};
 
 use crate::client::{Call, account, simulator, with};
@@ -62,12 +62,12 @@ async fn injected_faults_precede_planned_ones_and_can_be_cleared() {
 #[tokio::test(start_paused = true)]
 async fn lock_out_rejects_all_calls_and_reports_the_time_left() {
     let simulator = simulator(Dialect::OpenAi, Limits::new());
-    simulator.lock_out("main", SECOND * 60, Hint::Told).unwrap();
+    simulator.lock_out("main", SECOND * 60, Hint::Sent).unwrap();
     advance(SECOND * 20).await;
     let refused = Call::new(Dialect::OpenAi).send(&simulator).await;
     assert_eq!((refused.status, refused.header("retry-after")), (429, Some("40")));
     let entry = simulator.ledger().entries().pop().unwrap();
-    assert_eq!((entry.refusal, entry.ending), (Some(RefusalCause::LockedOut), Ending::Refused));
+    assert_eq!((entry.refusal, entry.ending), (Some(RefusalCause::LockedOut), CallEnding::Refused));
     advance(SECOND * 40).await;
     assert_eq!(statuses(&simulator, 1).await, [200]);
 }
@@ -107,7 +107,7 @@ async fn reset_sends_no_response() {
     let kind = source.downcast_ref::<std::io::Error>().unwrap().kind();
     assert_eq!(kind, ErrorKind::ConnectionReset);
     let entry = simulator.ledger().entries().pop().unwrap();
-    assert_eq!((entry.status, entry.ending), (None, Ending::Failed));
+    assert_eq!((entry.status, entry.ending), (None, CallEnding::Failed));
     assert_eq!(statuses(&simulator, 1).await, [200]);
 }
 
@@ -129,6 +129,6 @@ async fn unsupported_faults_are_rejected() {
     let error = simulator.inject("other", Fault::Reset, 1).unwrap_err();
     assert_eq!(error.to_string(), "no account has the label \"other\"");
     assert!(simulator.inject("main", Fault::DayQuota, 1).is_err());
-    assert!(simulator.lock_out("main", SECOND, Hint::Told).is_err());
+    assert!(simulator.lock_out("main", SECOND, Hint::Sent).is_err());
     assert!(simulator.inject("main", Fault::Reset, 1).is_ok());
 }

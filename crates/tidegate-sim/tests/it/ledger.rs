@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_sim::{
-    Delay, Dialect, Dimension, Ending, Endpoint, Fault, Hint, Limits, RefusalCause, Simulator,
+    CallEnding, Delay, Dialect, Dimension, Endpoint, Fault, Hint, Limits, RefusalCause, Simulator,
 };
 use tokio::time::{advance, sleep};
 
@@ -26,12 +26,12 @@ async fn entry_describes_a_call() {
     assert_eq!(answered.endpoint, Some(Endpoint::Chat));
     assert_eq!((answered.status, answered.refusal), (Some(200), None));
     assert_eq!((answered.charged.requests, answered.charged.total()), (1, 6));
-    assert_eq!((answered.in_flight, answered.ending), (1, Ending::Complete));
+    assert_eq!((answered.in_flight, answered.ending), (1, CallEnding::Complete));
     assert!(!answered.is_retry);
     assert_eq!((refused.number, refused.at, refused.status), (2, SECOND * 5, Some(429)));
     assert_eq!(refused.refusal, Some(RefusalCause::Limit(Dimension::Requests)));
     assert_eq!((refused.charged.requests, refused.in_flight), (0, 0));
-    assert_eq!(refused.ending, Ending::Refused);
+    assert_eq!(refused.ending, CallEnding::Refused);
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,7 +78,7 @@ async fn rejected_calls_do_not_count_as_usage() {
     let simulator = simulator(Dialect::OpenAi, Limits::new().requests_per_minute(60));
     let call = Call::new(Dialect::OpenAi);
     assert_eq!(call.send(&simulator).await.status, 200);
-    simulator.lock_out("main", SECOND * 60, Hint::Told).unwrap();
+    simulator.lock_out("main", SECOND * 60, Hint::Sent).unwrap();
     for _ in 0..30 {
         assert_eq!(call.send(&simulator).await.status, 429);
         sleep(SECOND).await;
@@ -126,7 +126,7 @@ async fn usage_measures_the_binding_quota_in_a_window() {
 #[tokio::test(start_paused = true)]
 async fn retries_after_a_lock_out_are_recognized() {
     let simulator = simulator(Dialect::OpenAi, Limits::new());
-    simulator.lock_out("main", SECOND * 60, Hint::Told).unwrap();
+    simulator.lock_out("main", SECOND * 60, Hint::Sent).unwrap();
     let calls: Vec<Call> = (0..4)
         .map(|worker| Call::new(Dialect::OpenAi).field("user", format!("worker {worker}")))
         .collect();
@@ -138,7 +138,7 @@ async fn retries_after_a_lock_out_are_recognized() {
         assert_eq!(call.send(&simulator).await.status, 200);
         advance(SECOND).await;
     }
-    let spread = simulator.ledger().retry_spread("main", SECOND * 60..SECOND * 120).unwrap();
+    let spread = simulator.ledger().retry_distribution("main", SECOND * 60..SECOND * 120).unwrap();
     assert_eq!((spread.retries, spread.densest), (4, 1));
     assert_eq!((spread.first, spread.last, spread.closest), (SECOND * 60, SECOND * 63, SECOND));
     let ledger = simulator.ledger();
@@ -153,7 +153,7 @@ async fn ledger_evicts_the_oldest_entries() {
         Call::new(Dialect::OpenAi).output(1).send(&simulator).await;
     }
     let ledger = simulator.ledger();
-    assert_eq!((ledger.seen(), ledger.forgotten(), ledger.entries().len()), (5, 3, 2));
+    assert_eq!((ledger.seen(), ledger.evicted(), ledger.entries().len()), (5, 3, 2));
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,7 +15,7 @@ const MILLI: Duration = Duration::from_millis(1);
 /// the use of the quota after the first minute.
 async fn pace(per_mille: u32, phase: Duration) -> (usize, Usage) {
     let limits = Limits::new().requests_per_minute(600).slice(SECOND).phase(phase);
-    let rule = Charging::of(Dialect::OpenAi).failed_calls(FailedCalls::AreFree);
+    let rule = Charging::of(Dialect::OpenAi).failed_calls(FailedCalls::Free);
     let simulator = with(
         account(Dialect::OpenAi, limits).charging(rule).first_token(Delay::fixed(MILLI * 700)),
     );

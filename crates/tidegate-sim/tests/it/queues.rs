@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_sim::{Delay, Dialect, Ending, Limits, RefusalCause, Simulator};
+use tidegate_sim::{CallEnding, Delay, Dialect, Limits, RefusalCause, Simulator};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -61,7 +61,7 @@ async fn deepseek_closes_connections_queued_for_ten_minutes() {
     assert_eq!((second.status, second.is_complete, took), (200, false, SECOND * 600));
     assert!(!second.body.contains("data:"));
     let entry = simulator.ledger().entries().remove(1);
-    assert_eq!((entry.ending, entry.charged.output), (Ending::Cut, 0));
+    assert_eq!((entry.ending, entry.charged.output), (CallEnding::Cut, 0));
     assert!(first.await.unwrap().0.is_complete);
 }
 
@@ -91,11 +91,11 @@ async fn leaving_the_queue_frees_its_slot() {
     let second = begin(&simulator, &call).await;
     assert_eq!(call.send(&simulator).await.status, 503);
     second.abort();
-    while simulator.ledger().entries()[1].ending == Ending::Open {
+    while simulator.ledger().entries()[1].ending == CallEnding::Open {
         sleep(SECOND / 10).await;
     }
     let third = begin(&simulator, &call).await;
     assert_eq!(first.await.unwrap().0.status, 200);
     assert_eq!(third.await.unwrap().0.status, 200);
-    assert_eq!(simulator.ledger().entries()[1].ending, Ending::Abandoned);
+    assert_eq!(simulator.ledger().entries()[1].ending, CallEnding::Abandoned);
 }

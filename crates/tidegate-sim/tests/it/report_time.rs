@@ -17,7 +17,7 @@ async fn overtaken_response(
     call: &Call,
 ) -> ReceivedResponse {
     let account = account(dialect, limits).first_token(Delay::fixed(SECOND * 10));
-    let simulator = with(account.reports_at(time));
+    let simulator = with(account.report_time(time));
     let later = async {
         sleep(SECOND * 4).await;
         call.send(&simulator).await
@@ -44,7 +44,7 @@ async fn limits_are_reported_as_of_admission_or_response() {
         assert_eq!(admission.header("date"), Some("Thu, 01 Jan 2026 00:00:10 GMT"));
         // Two calls took 4,800 tokens, and 1,000 were refilled.
         let response =
-            overtaken_response(Dialect::OpenAi, limits(), ReportTime::Answer, &call).await;
+            overtaken_response(Dialect::OpenAi, limits(), ReportTime::Response, &call).await;
         assert_eq!(
             response.limit_headers()[2..6],
             [
@@ -64,7 +64,7 @@ async fn report_at_admission_excludes_settlement() {
     for (time, left, reset) in [
         (ReportTime::Admission, "300", "2026-01-01T00:00:30Z"),
         // The other call reserved 300, this one used 5, and 100 were refilled.
-        (ReportTime::Answer, "395", "2026-01-01T00:00:31Z"),
+        (ReportTime::Response, "395", "2026-01-01T00:00:31Z"),
     ] {
         let response = overtaken_response(Dialect::Anthropic, limits(), time, &call).await;
         let header = |name: &str| {
@@ -72,7 +72,7 @@ async fn report_at_admission_excludes_settlement() {
         };
         assert_eq!((header("remaining"), header("reset")), (left, reset), "{time:?}");
     }
-    for (time, cost) in [(ReportTime::Admission, "2"), (ReportTime::Answer, "7")] {
+    for (time, cost) in [(ReportTime::Admission, "2"), (ReportTime::Response, "7")] {
         let call = Call::new(Dialect::Mistral).output(5);
         let limits = Limits::new().tokens_per_minute(6_000);
         let response = overtaken_response(Dialect::Mistral, limits, time, &call).await;
@@ -83,7 +83,7 @@ async fn report_at_admission_excludes_settlement() {
 #[tokio::test(start_paused = true)]
 async fn rejections_report_current_limits() {
     let account = account(Dialect::OpenAi, Limits::new().tokens_per_minute(600))
-        .reports_at(ReportTime::Admission);
+        .report_time(ReportTime::Admission);
     let simulator = with(account);
     let call = Call::new(Dialect::OpenAi).field("max_tokens", 598);
     assert_eq!(call.send(&simulator).await.header("x-ratelimit-remaining-tokens"), Some("0"));

@@ -27,7 +27,7 @@ async fn coarse_reporting_rounds_only_remaining() {
         .requests_per_minute(60)
         .input_tokens_per_minute(6_300)
         .output_tokens_per_minute(6_000);
-    let coarse = Reporting::Coarsely { step: 1_000 };
+    let coarse = Reporting::Rounded { step: 1_000 };
     let simulator = reporting(Dialect::Anthropic, limits, coarse);
     let call = Call::new(Dialect::Anthropic).field("max_tokens", 1_499).output(1_499);
     let response = call.send(&simulator).await;
@@ -56,7 +56,7 @@ async fn coarse_reporting_rounds_only_remaining() {
 #[tokio::test(start_paused = true)]
 async fn rounded_number_stays_within_the_limit() {
     let limits = Limits::new().requests_per_minute(17).tokens_per_minute(1_600);
-    let simulator = reporting(Dialect::Mistral, limits, Reporting::Coarsely { step: 1_000 });
+    let simulator = reporting(Dialect::Mistral, limits, Reporting::Rounded { step: 1_000 });
     let response = Call::new(Dialect::Mistral).output(10).send(&simulator).await;
     let expected =
         [("x-ratelimit-remaining-req-minute", 0), ("x-ratelimit-remaining-tokens-minute", 1_600)];
@@ -66,7 +66,7 @@ async fn rounded_number_stays_within_the_limit() {
 #[tokio::test(start_paused = true)]
 async fn per_second_reporting_is_not_enforced() {
     let limits = Limits::new().requests_per_minute(150).tokens_per_minute(6_000).phase(MILLI * 250);
-    let simulator = reporting(Dialect::OpenAi, limits, Reporting::OfASecond);
+    let simulator = reporting(Dialect::OpenAi, limits, Reporting::PerSecond);
     let call = Call::new(Dialect::OpenAi).field("max_tokens", 38).output(1);
     // Three requests per second, rounded up, and a hundred tokens.
     for (requests, tokens) in [(2, 60), (1, 20), (0, 0), (0, 0)] {
@@ -93,7 +93,7 @@ async fn per_second_reporting_is_not_enforced() {
 #[tokio::test(start_paused = true)]
 async fn per_second_reporting_covers_every_limit() {
     let limits = Limits::new().input_tokens_per_minute(600).output_tokens_per_minute(6_000);
-    let simulator = reporting(Dialect::Anthropic, limits, Reporting::OfASecond);
+    let simulator = reporting(Dialect::Anthropic, limits, Reporting::PerSecond);
     let response = Call::new(Dialect::Anthropic).output(1).send(&simulator).await;
     assert_eq!(
         response.limit_headers()[..6],
@@ -107,7 +107,7 @@ async fn per_second_reporting_covers_every_limit() {
         ]
     );
     let limits = Limits::new().requests_per_minute(120).tokens_per_minute(6_000);
-    let simulator = reporting(Dialect::Together, limits, Reporting::OfASecond);
+    let simulator = reporting(Dialect::Together, limits, Reporting::PerSecond);
     advance(MILLI * 300).await;
     let response = Call::new(Dialect::Together).output(98).send(&simulator).await;
     assert_eq!(
@@ -121,7 +121,7 @@ async fn per_second_reporting_covers_every_limit() {
         ]
     );
     let simulator =
-        reporting(Dialect::OpenRouter, Limits::new().requests_per_minute(1), Reporting::OfASecond);
+        reporting(Dialect::OpenRouter, Limits::new().requests_per_minute(1), Reporting::PerSecond);
     Call::new(Dialect::OpenRouter).send(&simulator).await;
     let refused = Call::new(Dialect::OpenRouter).send(&simulator).await;
     assert_eq!(
@@ -152,7 +152,7 @@ async fn every_reporting_dialect_can_report_a_constant() {
         };
         let constant = Reporting::Constant { remaining: 7_777 };
         let simulator = reporting(dialect, limits(), constant);
-        let truthful = reporting(dialect, limits(), Reporting::Truly);
+        let truthful = reporting(dialect, limits(), Reporting::Accurate);
         for status in [200, 429] {
             let call = Call::new(dialect).output(10);
             let (response, truth) = (call.send(&simulator).await, call.send(&truthful).await);
@@ -233,7 +233,7 @@ async fn silent_account_errors_contain_no_numbers() {
     let faults = [
         Fault::RateLimited { retry_after: Some(SECOND * 17) },
         Fault::RateLimited { retry_after: None },
-        Fault::LockOut { length: MILLI, hint: Hint::Told },
+        Fault::LockOut { length: MILLI, hint: Hint::Sent },
         Fault::DayQuota,
         Fault::InsufficientQuota,
         Fault::ServerError,
@@ -242,7 +242,7 @@ async fn silent_account_errors_contain_no_numbers() {
     ];
     for dialect in DIALECTS {
         let silent = reporting(dialect, narrow(dialect), Reporting::Never);
-        let truthful = reporting(dialect, narrow(dialect), Reporting::Truly);
+        let truthful = reporting(dialect, narrow(dialect), Reporting::Accurate);
         let both = async |call: &Call, case: &str| {
             let (response, truth) = (call.send(&silent).await, call.send(&truthful).await);
             let case = format!("{dialect}: {case}");

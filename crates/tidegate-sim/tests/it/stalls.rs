@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_sim::{
-    Charging, Delay, Dialect, Ending, Entry, Fault, Limits, RefusalCause, Simulator,
+    CallEnding, Charging, Delay, Dialect, Fault, LedgerEntry, Limits, RefusalCause, Simulator,
 };
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
@@ -22,10 +22,10 @@ fn streamed(dialect: Dialect) -> Call {
 }
 
 /// Waits until the first call has ended and returns its entry.
-async fn first_ended_entry(simulator: &Simulator) -> Entry {
+async fn first_ended_entry(simulator: &Simulator) -> LedgerEntry {
     loop {
         let entry = simulator.ledger().entries().remove(0);
-        if entry.ending != Ending::Open {
+        if entry.ending != CallEnding::Open {
             return entry;
         }
         sleep(SECOND / 100).await;
@@ -47,7 +47,7 @@ async fn stalled_stream_stops_after_the_given_tokens() {
             assert_eq!(response.body.contains(word), sent_text, "{dialect} {word}");
         }
         let entry = first_ended_entry(&simulator).await;
-        assert_eq!((entry.status, entry.ending), (Some(200), Ending::Stalled), "{dialect}");
+        assert_eq!((entry.status, entry.ending), (Some(200), CallEnding::Stalled), "{dialect}");
     }
 }
 
@@ -80,7 +80,7 @@ async fn stalled_whole_response_sends_half() {
         let half = call.send_until_idle(connection, SECOND * 60).await.unwrap();
         assert_eq!((half.status, half.is_complete), (200, false), "{dialect}");
         assert_eq!(began.elapsed(), SECOND * 60, "{dialect}: the connection stays open");
-        assert_eq!(first_ended_entry(&simulator).await.ending, Ending::Stalled, "{dialect}");
+        assert_eq!(first_ended_entry(&simulator).await.ending, CallEnding::Stalled, "{dialect}");
         let whole = call.send(&simulator).await;
         assert_eq!(half.body.len(), whole.body.len() / 2, "{dialect}");
     }
@@ -98,7 +98,7 @@ async fn silent_fault_keeps_the_connection_open() {
             assert!(response.is_none(), "{dialect}: {response:?}");
             assert_eq!(began.elapsed(), SECOND * 3_600, "{dialect}");
             let entry = first_ended_entry(&simulator).await;
-            assert_eq!((entry.status, entry.ending), (None, Ending::Stalled), "{dialect}");
+            assert_eq!((entry.status, entry.ending), (None, CallEnding::Stalled), "{dialect}");
             assert_eq!(call.send(&simulator).await.status, 200);
             assert!(simulator.ledger().entries()[1].is_retry, "{dialect}");
         }
@@ -108,7 +108,7 @@ async fn silent_fault_keeps_the_connection_open() {
 #[tokio::test(start_paused = true)]
 async fn slot_is_held_until_the_caller_disconnects() {
     for fault in [Fault::Stall { after: 3 }, Fault::Silent] {
-        let rule = Charging::of(Dialect::OpenAi).given_back();
+        let rule = Charging::of(Dialect::OpenAi).refund_unused();
         let limits = Limits::new().concurrency(1).tokens_per_minute(1_000);
         let simulator = with(account(Dialect::OpenAi, limits).charging(rule));
         simulator.inject("main", fault, 1).unwrap();
@@ -146,7 +146,7 @@ async fn queued_call_can_stall() {
         assert_eq!(response.map(|response| response.is_complete), expected, "{fault:?}");
         assert!(running.await.unwrap().is_complete);
         assert_eq!(call.send(&simulator).await.status, 200, "the slot is free again");
-        assert_eq!(simulator.ledger().entries()[1].ending, Ending::Stalled);
+        assert_eq!(simulator.ledger().entries()[1].ending, CallEnding::Stalled);
     }
 }
 
@@ -158,7 +158,7 @@ async fn disconnect_before_the_stall_is_abandoned() {
     let connection = simulator.connect().unwrap();
     let call = streamed(Dialect::OpenAi).output(10);
     call.send_until_idle(connection, SECOND).await.unwrap();
-    assert_eq!(first_ended_entry(&simulator).await.ending, Ending::Abandoned);
+    assert_eq!(first_ended_entry(&simulator).await.ending, CallEnding::Abandoned);
 }
 
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn disconnect_is_noticed_on_a_socket() {
         let serving = tokio::spawn(async move { server.serve(listener).await });
         let connection = TcpStream::connect(address).await.unwrap();
         streamed(Dialect::Anthropic).send_until_idle(connection, SECOND / 5).await;
-        assert_eq!(first_ended_entry(&simulator).await.ending, Ending::Stalled);
+        assert_eq!(first_ended_entry(&simulator).await.ending, CallEnding::Stalled);
         serving.abort();
     }
 }

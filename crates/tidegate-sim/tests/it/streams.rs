@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_sim::{Delay, Dialect, Ending, Fault, Limits};
+use tidegate_sim::{CallEnding, Delay, Dialect, Fault, Limits};
 use tokio::time::Instant;
 
 use crate::client::{Call, ReceivedResponse, account, simulator, with};
@@ -191,7 +191,7 @@ async fn cut_stream_has_partial_content_and_no_end() {
             assert_eq!(response.body.contains(word), sent_text, "{dialect} {word}");
         }
         assert!(!response.body.contains("[DONE]"));
-        assert_eq!(simulator.ledger().entries()[0].ending, Ending::Cut);
+        assert_eq!(simulator.ledger().entries()[0].ending, CallEnding::Cut);
     }
 }
 
@@ -259,7 +259,7 @@ async fn stream_can_fail_with_an_error_event() {
         assert_eq!((response.status, response.is_complete), (200, true), "{dialect}");
         assert!(response.body.contains("the ") && !response.body.contains("sea "), "{dialect}");
         assert_eq!(response.events().last(), Some(&event), "{dialect}");
-        assert_eq!(simulator.ledger().entries()[0].ending, Ending::Broken);
+        assert_eq!(simulator.ledger().entries()[0].ending, CallEnding::Broken);
     }
     let simulator = simulator(Dialect::Ollama, Limits::new());
     simulator.inject("main", Fault::StreamError { after: 1 }, 1).unwrap();

@@ -1,11 +1,11 @@
 //! Policy changes: what happens to a bucket when its limit is revised.
 
-use tidegate_core::{Change, Charge, Correction, Limit, Policy, Retry};
+use tidegate_core::{Charge, Correction, Limit, Policy, PolicyChange, Retry};
 
 use super::test_store::{SECOND, TestStore, bucket, millis, named};
 use crate::subject::Subject;
 
-fn revised(limit: &Limit, per_second: u64, capacity: u64, change: Change) -> Limit {
+fn revised(limit: &Limit, per_second: u64, capacity: u64, change: PolicyChange) -> Limit {
     let policy = Policy::per_second(per_second).capacity(capacity).build();
     limit.revise(policy.expect("a valid policy"), change).expect("a named limit")
 }
@@ -16,10 +16,10 @@ pub async fn tokens_stay(subject: &dyn Subject) {
     store.at(0).await;
     assert_eq!(store.take_from(&old, "a", 2).await.remaining(), 8);
     assert_eq!(store.take_from(&old, "b", 7).await.remaining(), 3);
-    let small = revised(&old, 1, 5, Change::KeepTokens);
+    let small = revised(&old, 1, 5, PolicyChange::KeepTokens);
     assert_eq!(store.take_from(&small, "a", 1).await.remaining(), 4);
     assert_eq!(store.take_from(&small, "b", 1).await.remaining(), 2);
-    let large = revised(&small, 2, 100, Change::KeepTokens);
+    let large = revised(&small, 2, 100, PolicyChange::KeepTokens);
     assert_eq!(store.take_from(&large, "a", 1).await.remaining(), 3);
     store.at(1_000).await;
     assert_eq!(store.remaining(&large, "a").await, 5, "at the new rate");
@@ -31,7 +31,7 @@ pub async fn the_filled_share_stays(subject: &dyn Subject) {
     let (store, old) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
     assert_eq!(store.take_from(&old, "a", 4).await.remaining(), 6);
-    let new = revised(&old, 1, 50, Change::Proportional);
+    let new = revised(&old, 1, 50, PolicyChange::Proportional);
     assert_eq!(store.remaining(&new, "a").await, 30);
 }
 
@@ -40,7 +40,7 @@ pub async fn every_bucket_starts_full(subject: &dyn Subject) {
     let (store, old) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
     assert!(store.take_from(&old, "a", 10).await.is_allowed());
-    let new = revised(&old, 1, 5, Change::Reset);
+    let new = revised(&old, 1, 5, PolicyChange::Reset);
     assert_eq!(store.take_from(&new, "a", 1).await.remaining(), 4);
 }
 
@@ -49,7 +49,7 @@ pub async fn debt_stays(subject: &dyn Subject) {
     let (store, old) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
     store.settle(&[Correction::new(&old, "a", 16)], None).await;
-    let new = revised(&old, 1, 4, Change::KeepTokens);
+    let new = revised(&old, 1, 4, PolicyChange::KeepTokens);
     // Six below zero, capped at the new maximum debt of four, plus four tokens to full.
     let outcome = store.peek(&[Charge::new(&new, "a", 0)]).await.outcomes()[0];
     assert_eq!((outcome.remaining, outcome.reset), (0, Some(8 * SECOND)));
@@ -60,7 +60,7 @@ pub async fn a_hold_survives_a_change(subject: &dyn Subject) {
     let (store, old) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
     store.hold(&old, "a", 5 * SECOND).await;
-    let new = revised(&old, 2, 10, Change::Reset);
+    let new = revised(&old, 2, 10, PolicyChange::Reset);
     assert!(!store.take_from(&new, "a", 1).await.is_allowed());
     store.at(6_000).await;
     assert_eq!(store.take_from(&new, "a", 0).await.remaining(), 1, "it refills as before");
@@ -76,7 +76,7 @@ pub async fn a_hold_that_has_passed_does_not_close_the_key_again(subject: &dyn S
     store.hold(&old, "a", 5 * SECOND).await;
     store.hold(&old, "b", 5 * SECOND).await;
     let hourly = Policy::per(1, 3_600 * SECOND).capacity(10).build().expect("a valid policy");
-    let new = old.revise(hourly, Change::KeepTokens).expect("a named limit");
+    let new = old.revise(hourly, PolicyChange::KeepTokens).expect("a named limit");
     store.at(9_000).await;
     assert_eq!(store.remaining(&new, "b").await, 4, "tokens refilled since the hold stay");
     assert_eq!(store.take_from(&new, "b", 1).await.remaining(), 3);
@@ -92,7 +92,7 @@ pub async fn a_retry_hint_holds_after_a_change(subject: &dyn Subject) {
     let old = named("faster", hourly);
     store.at(0).await;
     assert!(store.take_from(&old, "a", 1).await.is_allowed());
-    let new = revised(&old, 100, 1, Change::KeepTokens);
+    let new = revised(&old, 100, 1, PolicyChange::KeepTokens);
     assert_eq!(store.take_from(&new, "a", 1).await.retry(), Some(Retry::After(millis(10))));
     store.at(10).await;
     assert!(store.take_from(&new, "a", 1).await.is_allowed());
@@ -100,7 +100,7 @@ pub async fn a_retry_hint_holds_after_a_change(subject: &dyn Subject) {
     let old = bucket("slower", 1_000, 1_000);
     store.at(1_000).await;
     assert!(store.take_from(&old, "a", 1_000).await.is_allowed());
-    let new = revised(&old, 1, 1_000, Change::KeepTokens);
+    let new = revised(&old, 1, 1_000, PolicyChange::KeepTokens);
     let retry = store.take_from(&new, "a", 1_000).await.retry();
     assert_eq!(retry, Some(Retry::After(1_000 * SECOND)));
     store.at(2_000).await;
@@ -115,7 +115,7 @@ pub async fn a_stale_caller_adopts_the_newer_revision(subject: &dyn Subject) {
     let (store, old) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
     assert!(store.take_from(&old, "a", 1).await.is_allowed());
-    let new = revised(&old, 1, 4, Change::KeepTokens);
+    let new = revised(&old, 1, 4, PolicyChange::KeepTokens);
     assert_eq!(store.take_from(&new, "a", 1).await.remaining(), 3);
     let decision = store.take_from(&old, "a", 1).await;
     assert_eq!((decision.remaining(), decision.outcomes()[0].capacity), (2, 4));
@@ -131,7 +131,7 @@ pub async fn counters_keep_what_was_used(subject: &dyn Subject) {
     store.at(0).await;
     assert_eq!(store.take_from(&old, "a", 6).await.remaining(), 4);
     let revise = |limit: &Limit, amount| {
-        limit.revise(allowance(amount), Change::KeepTokens).expect("a named limit")
+        limit.revise(allowance(amount), PolicyChange::KeepTokens).expect("a named limit")
     };
     let small = revise(&old, 5);
     assert!(!store.take_from(&small, "a", 1).await.is_allowed());
@@ -148,7 +148,7 @@ pub async fn a_reservation_of_another_revision_is_dropped(subject: &dyn Subject)
     let grant = decision.granted().expect("a reservation");
     // At twice the rate the bucket is full earlier than the receipt says. Comparing the two
     // instants would wrongly suggest that no later reservation depends on this one.
-    let new = revised(&old, 2, 10, Change::KeepTokens);
+    let new = revised(&old, 2, 10, PolicyChange::KeepTokens);
     store.at(1_000).await;
     let back = [Correction::new(&new, "a", -4)];
     let settlement = store.settle(&back, Some(&grant.receipt)).await;

@@ -156,11 +156,11 @@ pub async fn a_batch_is_answered_in_order(subject: &dyn Subject) {
     store.at(0).await;
     let (six, none) = ([Charge::new(&limit, "a", 6)], []);
     let operations = [Operation::Take(&six), Operation::Take(&none), Operation::Take(&six)];
-    let mut answers = tidegate_core::Answers::new();
+    let mut answers = tidegate_core::StoreResponses::new();
     subject.store().submit(&operations, &mut answers).await;
     assert_eq!(answers.len(), 3, "one answer each");
     let allowed = |index: usize| match &answers[index] {
-        Ok(tidegate_core::Answer::Decision(decision)) => decision.is_allowed(),
+        Ok(tidegate_core::StoreResponse::Decision(decision)) => decision.is_allowed(),
         other => panic!("{other:?} is not a decision"),
     };
     assert!(allowed(0));

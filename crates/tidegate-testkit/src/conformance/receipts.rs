@@ -30,7 +30,7 @@ pub async fn a_foreign_receipt_is_refused(subject: &dyn Subject) {
     let store = TestStore(subject);
     let (limit, receipt) = spend_six(store).await;
     let forged =
-        Receipt::new(receipt.issuer() ^ 1, receipt.start(), receipt.stamps().iter().copied());
+        Receipt::new(receipt.issuer() ^ 1, receipt.start(), receipt.charges().iter().copied());
     assert_refused(store, &[Correction::new(&limit, "a", -6)], &forged, ReceiptError::Issuer).await;
     assert_eq!(store.remaining(&limit, "a").await, 4, "nothing was changed");
 }
@@ -57,13 +57,13 @@ pub async fn a_receipt_survives_serialization(subject: &dyn Subject) {
     assert_eq!(settlement.outcomes[0].remaining, 10);
 }
 
-/// A receipt has one stamp per charge, also for merged charges.
+/// A receipt has one record per charge, also for merged charges.
 pub async fn a_receipt_has_a_stamp_per_charge(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
     let list = ["a", "b", "a"].map(|key| Charge::new(&limit, key, 1));
     let receipt = store.spend(&list).await.receipt;
-    assert_eq!(receipt.stamps().len(), 3);
-    assert_eq!(receipt.stamps()[0].bucket, receipt.stamps()[2].bucket);
-    assert_ne!(receipt.stamps()[0].bucket, receipt.stamps()[1].bucket);
+    assert_eq!(receipt.charges().len(), 3);
+    assert_eq!(receipt.charges()[0].bucket, receipt.charges()[2].bucket);
+    assert_ne!(receipt.charges()[0].bucket, receipt.charges()[1].bucket);
 }

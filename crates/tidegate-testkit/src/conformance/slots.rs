@@ -93,7 +93,7 @@ pub async fn rate_and_slots_are_one_list(subject: &dyn Subject) {
     let targets = list.map(|charge| charge.target);
     let release = Operation::Release { targets: &targets, receipt: &grant.receipt };
     let answer = store.execute(release).await;
-    assert_eq!(answer, tidegate_core::Answer::Slots(1));
+    assert_eq!(answer, tidegate_core::StoreResponse::Slots(1));
     assert_eq!(store.remaining(&client, "a").await, 6);
     assert!(store.take(&list).await.is_allowed());
     let decision = store.take(&[Charge::new(&client, "a", 9), list[1]]).await;

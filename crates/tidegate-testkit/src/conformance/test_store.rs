@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use tidegate_core::{
-    Answer, Charge, Correction, Decision, Grant, Key, Limit, Operation, Policy, Receipt,
-    Settlement, StoreError, Target,
+    Charge, Correction, Decision, Grant, Key, Limit, Operation, Policy, Receipt, Settlement,
+    StoreError, StoreResponse, Target,
 };
 
 use super::transcript::{self, Summary};
 use crate::scenario::step::ORIGIN_NS;
-use crate::subject::{Subject, ask};
+use crate::subject::{Subject, execute};
 
 const MILLI: u64 = 1_000_000;
 
@@ -28,7 +28,7 @@ impl TestStore<'_> {
         self.0.set_time(ORIGIN_NS + millis * MILLI).await;
     }
 
-    pub(super) async fn execute(self, operation: Operation<'_>) -> Answer {
+    pub(super) async fn execute(self, operation: Operation<'_>) -> StoreResponse {
         match self.exchange(operation).await {
             (_, Ok(answer)) => answer,
             (operation, answer) => {
@@ -48,16 +48,19 @@ impl TestStore<'_> {
     }
 
     /// Executes an operation and records it for the failure report.
-    async fn exchange(self, operation: Operation<'_>) -> (String, Result<Answer, StoreError>) {
+    async fn exchange(
+        self,
+        operation: Operation<'_>,
+    ) -> (String, Result<StoreResponse, StoreError>) {
         let summary = Summary(&operation).to_string();
-        let answer = ask(self.0.store(), operation).await;
+        let answer = execute(self.0.store(), operation).await;
         transcript::record(&summary, &answer);
         (summary, answer)
     }
 
     async fn decision(self, operation: Operation<'_>) -> Decision {
         match self.execute(operation).await {
-            Answer::Decision(decision) => decision,
+            StoreResponse::Decision(decision) => decision,
             other => wrong_kind(other, "a decision"),
         }
     }
@@ -101,7 +104,7 @@ impl TestStore<'_> {
         receipt: Option<&Receipt>,
     ) -> Settlement {
         match self.execute(Operation::Settle { corrections, receipt }).await {
-            Answer::Settled(settlement) => settlement,
+            StoreResponse::Settled(settlement) => settlement,
             other => wrong_kind(other, "a settlement"),
         }
     }
@@ -109,14 +112,14 @@ impl TestStore<'_> {
     pub(super) async fn hold(self, limit: &Limit, key: &str, span: Duration) -> Duration {
         let target = Target::new(limit, key);
         match self.execute(Operation::Hold { target, span }).await {
-            Answer::Held(span) => span,
+            StoreResponse::HeldFor(span) => span,
             other => wrong_kind(other, "the length of a hold"),
         }
     }
 
     pub(super) async fn reset(self, target: Target<'_>) -> bool {
         match self.execute(Operation::Reset { target }).await {
-            Answer::Reset(forgot) => forgot,
+            StoreResponse::Reset(forgot) => forgot,
             other => wrong_kind(other, "the answer to a reset"),
         }
     }
@@ -134,14 +137,14 @@ impl TestStore<'_> {
 
     async fn slots(self, operation: Operation<'_>) -> u64 {
         match self.execute(operation).await {
-            Answer::Slots(slots) => slots,
+            StoreResponse::Slots(slots) => slots,
             other => wrong_kind(other, "a number of slots"),
         }
     }
 }
 
 /// Fails the case: the answer belongs to another operation.
-fn wrong_kind(answer: Answer, expected: &str) -> ! {
+fn wrong_kind(answer: StoreResponse, expected: &str) -> ! {
     panic!("{} is not {expected}", Summary(&Ok(answer)));
 }
 

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt::{self, Display};
 
-use tidegate_core::{Answer, Decision, Operation, Outcome, Retry, StoreError, Target};
+use tidegate_core::{Decision, Operation, Outcome, Retry, StoreError, StoreResponse, Target};
 
 /// Number of operations in a report.
 const MAX_OPERATIONS: usize = 4;
@@ -33,7 +33,7 @@ pub(super) fn set_time(millis: u64) {
 }
 
 /// Records an operation and its answer.
-pub(super) fn record(operation: &str, answer: &Result<Answer, StoreError>) {
+pub(super) fn record(operation: &str, answer: &Result<StoreResponse, StoreError>) {
     TRANSCRIPT.with_borrow_mut(|transcript| {
         if transcript.lines.len() == MAX_OPERATIONS {
             transcript.lines.pop_front();
@@ -116,11 +116,11 @@ impl Display for Summary<Target<'_>> {
     }
 }
 
-impl Display for Summary<&Result<Answer, StoreError>> {
+impl Display for Summary<&Result<StoreResponse, StoreError>> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Ok(Answer::Decision(decision)) => Summary(decision).fmt(f),
-            Ok(Answer::Settled(settlement)) => {
+            Ok(StoreResponse::Decision(decision)) => Summary(decision).fmt(f),
+            Ok(StoreResponse::Settled(settlement)) => {
                 write!(f, "settled {:?}", settlement.applied)?;
                 if settlement.saturated + settlement.dropped > 0 {
                     let (saturated, dropped) = (settlement.saturated, settlement.dropped);
@@ -128,10 +128,10 @@ impl Display for Summary<&Result<Answer, StoreError>> {
                 }
                 write_remaining(f, &settlement.outcomes)
             }
-            Ok(Answer::Held(span)) => write!(f, "held for {span:?}"),
-            Ok(Answer::Reset(true)) => f.write_str("forgotten"),
-            Ok(Answer::Reset(false)) => f.write_str("nothing to forget"),
-            Ok(Answer::Slots(slots)) => write!(f, "{slots} slots"),
+            Ok(StoreResponse::HeldFor(span)) => write!(f, "held for {span:?}"),
+            Ok(StoreResponse::Reset(true)) => f.write_str("forgotten"),
+            Ok(StoreResponse::Reset(false)) => f.write_str("nothing to forget"),
+            Ok(StoreResponse::Slots(slots)) => write!(f, "{slots} slots"),
             Ok(other) => write!(f, "{other:?}"),
             Err(error) => {
                 write!(f, "error: {error}")?;

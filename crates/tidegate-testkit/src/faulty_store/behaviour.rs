@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::{Answers, Charge, Limit, Operation, Store, StoreError};
+use tidegate_core::{Charge, Limit, Operation, Store, StoreError, StoreResponses};
 
 /// When a submission is executed and answered. Durations are in tokio's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub enum Timing {
 
 /// An operation for which a faulty store may return an error.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct OperationContext<'a> {
     /// The operation.
     pub operation: &'a Operation<'a>,
     /// Its index in the submission.
@@ -43,7 +43,7 @@ pub struct Asked<'a> {
 }
 
 type TimingRule = dyn Fn(&[Operation<'_>]) -> Timing + Send + Sync;
-type ErrorRule = dyn Fn(Asked<'_>) -> Option<StoreError> + Send + Sync;
+type ErrorRule = dyn Fn(OperationContext<'_>) -> Option<StoreError> + Send + Sync;
 type ProbeRule = dyn Fn(usize) -> Result<(), StoreError> + Send + Sync;
 
 /// Timing and errors of a faulty store. By default it answers like the wrapped store, and probes
@@ -93,7 +93,7 @@ impl Behaviour {
     #[must_use]
     pub fn failing_if(
         mut self,
-        error: impl Fn(Asked<'_>) -> Option<StoreError> + Send + Sync + 'static,
+        error: impl Fn(OperationContext<'_>) -> Option<StoreError> + Send + Sync + 'static,
     ) -> Self {
         self.error = Some(Arc::new(error));
         self
@@ -112,7 +112,7 @@ impl Behaviour {
 
     /// Executes and answers only the first operations of a submission.
     #[must_use]
-    pub const fn answering_at_most(mut self, operations: usize) -> Self {
+    pub const fn with_max_answers(mut self, operations: usize) -> Self {
         self.max_answers = operations;
         self
     }
@@ -120,7 +120,7 @@ impl Behaviour {
     /// Decides takes by this limit, whichever limit they name, as if another node had changed it
     /// and the caller did not know yet.
     #[must_use]
-    pub fn taking_by(mut self, limit: Limit) -> Self {
+    pub fn overriding_limit(mut self, limit: Limit) -> Self {
         self.limit = Some(limit);
         self
     }
@@ -139,8 +139,8 @@ impl Behaviour {
         self.error.is_none() && self.limit.is_none()
     }
 
-    pub(super) fn error(&self, asked: Asked<'_>) -> Option<StoreError> {
-        self.error.as_ref().and_then(|error| error(asked))
+    pub(super) fn error(&self, context: OperationContext<'_>) -> Option<StoreError> {
+        self.error.as_ref().and_then(|error| error(context))
     }
 
     pub(super) fn probe(&self, number: usize) -> Result<(), StoreError> {
@@ -151,7 +151,7 @@ impl Behaviour {
         &self,
         store: &impl Store,
         operation: &Operation<'_>,
-        answers: &mut Answers,
+        answers: &mut StoreResponses,
     ) {
         let (Some(limit), Operation::Take(charges)) = (&self.limit, operation) else {
             return store.submit(&[*operation], answers).await;

@@ -6,7 +6,7 @@ use tidegate_core::Operation;
 
 /// The kind of an operation, without its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
+pub enum OperationKind {
     /// [`Operation::Take`]
     Take,
     /// [`Operation::Peek`]
@@ -25,7 +25,7 @@ pub enum Verb {
     Reset,
 }
 
-impl Verb {
+impl OperationKind {
     const COUNT: usize = 8;
 
     /// Returns the kind of an operation.
@@ -52,16 +52,16 @@ impl Verb {
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     submissions: AtomicUsize,
-    submissions_with: [AtomicUsize; Verb::COUNT],
-    operations: [AtomicUsize; Verb::COUNT],
+    submissions_with: [AtomicUsize; OperationKind::COUNT],
+    operations: [AtomicUsize; OperationKind::COUNT],
 }
 
 impl Counts {
     pub(super) fn count(&self, operations: &[Operation<'_>]) {
         self.submissions.fetch_add(1, Ordering::SeqCst);
-        let mut by_verb = [0; Verb::COUNT];
+        let mut by_verb = [0; OperationKind::COUNT];
         for operation in operations {
-            by_verb[Verb::of(operation) as usize] += 1;
+            by_verb[OperationKind::of(operation) as usize] += 1;
         }
         for (verb, count) in by_verb.into_iter().enumerate() {
             self.operations[verb].fetch_add(count, Ordering::SeqCst);
@@ -73,7 +73,7 @@ impl Counts {
         self.submissions.load(Ordering::SeqCst)
     }
 
-    pub(super) fn submissions_with(&self, verb: Verb) -> usize {
+    pub(super) fn submissions_with(&self, verb: OperationKind) -> usize {
         self.submissions_with[verb as usize].load(Ordering::SeqCst)
     }
 
@@ -81,7 +81,7 @@ impl Counts {
         self.operations.iter().map(|count| count.load(Ordering::SeqCst)).sum()
     }
 
-    pub(super) fn operations_of(&self, verb: Verb) -> usize {
+    pub(super) fn operations_by_kind(&self, verb: OperationKind) -> usize {
         self.operations[verb as usize].load(Ordering::SeqCst)
     }
 }

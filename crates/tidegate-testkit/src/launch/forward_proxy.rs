@@ -63,7 +63,7 @@ impl ForwardProxy {
 
     /// The requests received so far.
     #[must_use]
-    pub fn seen(&self) -> Vec<ProxyRequest> {
+    pub fn requests(&self) -> Vec<ProxyRequest> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -3,8 +3,8 @@
 //! ```text
 //! #[test]
 //! fn processes_share_a_bucket() {
-//!     if let Some(url) = Peer::told("TIDEGATE_TEST_URL") {
-//!         return client(&url); // communicates by Peer::report and Peer::heard
+//!     if let Some(url) = Peer::env_var("TIDEGATE_TEST_URL") {
+//!         return client(&url); // communicates by Peer::report and Peer::read_line
 //!     }
 //!     let server = RedisServer::start(Flavor::Redis);
 //!     let here = "sharing::processes_share_a_bucket";
@@ -13,7 +13,7 @@
 //!     for peer in &mut peers {
 //!         assert_eq!(peer.line(), "ready");
 //!     }
-//!     // peer.say("go"), peer.line(), peer.finish()
+//!     // peer.send_line("go"), peer.line(), peer.finish()
 //! }
 //! ```
 
@@ -72,7 +72,7 @@ impl Peer {
 
     /// In the peer: returns this environment variable. Returns `None` in the test that starts it.
     #[must_use]
-    pub fn told(name: &str) -> Option<String> {
+    pub fn env_var(name: &str) -> Option<String> {
         env::var_os(name).and_then(|value| value.into_string().ok())
     }
 
@@ -89,7 +89,7 @@ impl Peer {
 
     /// In the peer: waits for a line sent with [`Peer::say`]. Returns `None` at the end of input.
     #[must_use]
-    pub fn heard() -> Option<String> {
+    pub fn read_line() -> Option<String> {
         io::stdin().lines().next().and_then(Result::ok)
     }
 
@@ -114,7 +114,7 @@ impl Peer {
     ///
     /// # Panics
     /// If the peer has ended.
-    pub fn say(&mut self, line: &str) {
+    pub fn send_line(&mut self, line: &str) {
         let stdin = self.process.child().stdin.as_mut().expect("the peer has been finished");
         let written = writeln!(stdin, "{line}");
         written.unwrap_or_else(|error| panic!("the peer has ended ({error}):\n{}", self.output()));

@@ -118,7 +118,7 @@ impl PostgresServer {
     ///
     /// # Panics
     /// If the server is running, or is not ready within ten seconds.
-    pub fn start_again(&self) {
+    pub fn restart(&self) {
         let mut process = self.process();
         assert!(process.is_none(), "PostgreSQL is still running");
         // Another test that looks for a free port may bind this one for a moment.

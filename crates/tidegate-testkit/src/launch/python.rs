@@ -36,7 +36,7 @@ pub struct Python {
 /// Output and exit status of a script.
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct Ran {
+pub struct ScriptOutput {
     /// The exit status.
     pub status: ExitStatus,
     /// The standard output.
@@ -59,7 +59,12 @@ impl Python {
     ///
     /// # Panics
     /// If it cannot be started, or runs for more than two minutes, after which it is killed.
-    pub fn run(&self, script: impl AsRef<Path>, args: &[&str], env: &[(&str, &str)]) -> Ran {
+    pub fn run(
+        &self,
+        script: impl AsRef<Path>,
+        args: &[&str],
+        env: &[(&str, &str)],
+    ) -> ScriptOutput {
         let script = script.as_ref();
         // Files instead of pipes: a script does not block when its output is not read.
         let [stdout, stderr] = [(); 2].map(|()| NamedTempFile::new().expect("a temporary file"));
@@ -77,14 +82,14 @@ impl Python {
         let read = |of: NamedTempFile| {
             String::from_utf8_lossy(&fs::read(of.path()).unwrap_or_default()).into_owned()
         };
-        let ran = Ran { status, stdout: read(stdout), stderr: read(stderr) };
+        let ran = ScriptOutput { status, stdout: read(stdout), stderr: read(stderr) };
         let name = script.file_name().unwrap_or(OsStr::new("the script")).display();
         assert!(ended.is_some(), "{name} ran for more than {TIMEOUT:?}:\n{}", ran.output());
         ran
     }
 }
 
-impl Ran {
+impl ScriptOutput {
     /// Returns the only line of the standard output.
     ///
     /// # Panics

@@ -132,7 +132,7 @@ impl RedisServer {
     ///
     /// # Panics
     /// If the server is running, or is not ready within ten seconds.
-    pub fn start_again(&self) {
+    pub fn restart(&self) {
         let mut process = self.process();
         assert!(process.is_none(), "{} is still running", self.settings.flavor);
         // Another test that looks for a free port may bind this one for a moment.
@@ -196,7 +196,7 @@ impl RedisServer {
     /// # Panics
     /// If the server does not reply.
     #[must_use]
-    pub fn calls_of(&self, command: &str) -> u64 {
+    pub fn command_calls(&self, command: &str) -> u64 {
         let name = format!("cmdstat_{}", command.to_lowercase());
         let statistics = self.info("commandstats");
         let Some(fields) = statistics.get(&name) else { return 0 };

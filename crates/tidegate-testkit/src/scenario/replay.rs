@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::{
-    Answer, Charge, Correction, Decision, Limit, Operation, Outcome, Receipt, Retry, Target,
+    Charge, Correction, Decision, Limit, Operation, Outcome, Receipt, Retry, StoreResponse, Target,
     Windows,
 };
 
 use crate::scenario::spec::LimitSpec;
 use crate::scenario::step::{ChargeSpec, Expected, ExpectedOutcome, ORIGIN_NS, Op, Step, Wait};
-use crate::subject::{Resolution, Subject, ask};
+use crate::subject::{Resolution, Subject, execute};
 
 /// Limits, and operations on them with expected answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,25 +131,28 @@ impl<'s> Replay<'s> {
                 let receipt = receipt.map(|step| &self.spends[&step].receipt);
                 let outcomes = self.capacities(corrections.iter().map(|c| c.target));
                 let settle = Operation::Settle { corrections: &corrections, receipt };
-                observed(self.ask(settle).await?, &outcomes)
+                observed(self.execute(settle).await?, &outcomes)
             }
             Op::Release { receipt } => {
                 let Spend { receipt, charges } = &self.spends[receipt];
                 let keys: Vec<String> = charges.iter().map(|c| self.key(&c.1)).collect();
                 let targets: Vec<Target<'_>> =
                     charges.iter().zip(&keys).map(|(c, key)| self.target(c.0, key, now)).collect();
-                observed(self.ask(Operation::Release { targets: &targets, receipt }).await?, &[])
+                observed(
+                    self.execute(Operation::Release { targets: &targets, receipt }).await?,
+                    &[],
+                )
             }
             Op::Hold { limit, key, span_ns } => {
                 let key = self.key(key);
                 let (target, span) =
                     (self.target(*limit, &key, now), Duration::from_nanos(*span_ns));
-                observed(self.ask(Operation::Hold { target, span }).await?, &[])
+                observed(self.execute(Operation::Hold { target, span }).await?, &[])
             }
             Op::Reset { limit, key } => {
                 let key = self.key(key);
                 let target = self.target(*limit, &key, now);
-                observed(self.ask(Operation::Reset { target }).await?, &[])
+                observed(self.execute(Operation::Reset { target }).await?, &[])
             }
             Op::Revise { limit } => {
                 self.current[*limit] += 1;
@@ -179,8 +182,8 @@ impl<'s> Replay<'s> {
             _ => Operation::Take(&charges),
         };
         let capacities = self.capacities(charges.iter().map(|c| c.target));
-        let answer = self.ask(operation).await?;
-        if let (Answer::Decision(Decision::Allowed(grant)), false) =
+        let answer = self.execute(operation).await?;
+        if let (StoreResponse::Decision(Decision::Allowed(grant)), false) =
             (&answer, matches!(op, Op::Peek { .. }))
         {
             let spend = Spend { receipt: grant.receipt.clone(), charges: specs.to_vec() };
@@ -189,8 +192,8 @@ impl<'s> Replay<'s> {
         observed(answer, &capacities)
     }
 
-    async fn ask(&self, operation: Operation<'_>) -> Result<Answer, String> {
-        ask(self.subject.store(), operation).await.map_err(|error| format!("error: {error}"))
+    async fn execute(&self, operation: Operation<'_>) -> Result<StoreResponse, String> {
+        execute(self.subject.store(), operation).await.map_err(|error| format!("error: {error}"))
     }
 
     fn key(&self, key: &str) -> String {
@@ -226,7 +229,7 @@ pub fn windows(length: u32, now: u64) -> Windows {
 
 /// Converts an answer to the form in a scenario. The capacities must be those of the policies in
 /// force.
-fn observed(answer: Answer, capacities: &[u64]) -> Result<Expected, String> {
+fn observed(answer: StoreResponse, capacities: &[u64]) -> Result<Expected, String> {
     let expected_outcomes = |outcomes: &[Outcome]| -> Result<Vec<ExpectedOutcome>, String> {
         if outcomes.len() != capacities.len() {
             return Err(format!("{} outcomes for {} charges", outcomes.len(), capacities.len()));
@@ -238,24 +241,24 @@ fn observed(answer: Answer, capacities: &[u64]) -> Result<Expected, String> {
             .collect()
     };
     Ok(match answer {
-        Answer::Decision(Decision::Allowed(grant)) => Expected::Allowed {
+        StoreResponse::Decision(Decision::Allowed(grant)) => Expected::Allowed {
             by: grant.binding,
             wait_ns: nanos(grant.wait),
             charges: expected_outcomes(&grant.outcomes)?,
         },
-        Answer::Decision(Decision::Denied(denial)) => Expected::Denied {
-            by: denial.by,
+        StoreResponse::Decision(Decision::Denied(denial)) => Expected::Denied {
+            by: denial.binding,
             retry_ns: wait(denial.retry),
             charges: expected_outcomes(&denial.outcomes)?,
         },
-        Answer::Settled(settlement) => Expected::Settled {
+        StoreResponse::Settled(settlement) => Expected::Settled {
             saturated: settlement.saturated,
             dropped: settlement.dropped,
             charges: expected_outcomes(&settlement.outcomes)?,
         },
-        Answer::Held(span) => Expected::Held(nanos(span)),
-        Answer::Reset(forgot) => Expected::Reset(Some(forgot)),
-        Answer::Slots(slots) => Expected::Slots(slots),
+        StoreResponse::HeldFor(span) => Expected::Held(nanos(span)),
+        StoreResponse::Reset(forgot) => Expected::Reset(Some(forgot)),
+        StoreResponse::Slots(slots) => Expected::Slots(slots),
         other => return Err(format!("unknown answer: {other:?}")),
     })
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tidegate_core::{Change, Limit, LimitError, Policy, PolicyError};
+use tidegate_core::{Limit, LimitError, Policy, PolicyChange, PolicyError};
 
 /// A policy as plain numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,11 +118,11 @@ pub enum ChangeSpec {
 impl ChangeSpec {
     /// Converts to the core's mode.
     #[must_use]
-    pub const fn to_change(self) -> Change {
+    pub const fn to_change(self) -> PolicyChange {
         match self {
-            Self::KeepTokens => Change::KeepTokens,
-            Self::Proportional => Change::Proportional,
-            Self::Reset => Change::Reset,
+            Self::KeepTokens => PolicyChange::KeepTokens,
+            Self::Proportional => PolicyChange::Proportional,
+            Self::Reset => PolicyChange::Reset,
         }
     }
 }

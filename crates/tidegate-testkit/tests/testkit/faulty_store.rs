@@ -6,9 +6,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate_core::{
-    Answer, Answers, Charge, Decision, Limit, Operation, Policy, Store, StoreError, Submission,
+    Charge, Decision, Limit, Operation, Policy, Store, StoreError, StoreResponse, StoreResponses,
+    Submission,
 };
-use tidegate_testkit::faulty_store::{Asked, Behaviour, FaultyStore, Timing, Verb};
+use tidegate_testkit::faulty_store::{
+    Behaviour, FaultyStore, OperationContext, OperationKind, Timing,
+};
 use tokio::time::Instant;
 
 use crate::plain_store::PlainStore;
@@ -30,18 +33,18 @@ fn poll(submission: &mut Submission<'_>) -> Poll<()> {
     Pin::new(submission).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-fn is_allowed(answer: &Result<Answer, StoreError>) -> bool {
-    matches!(answer, Ok(Answer::Decision(Decision::Allowed(_))))
+fn is_allowed(answer: &Result<StoreResponse, StoreError>) -> bool {
+    matches!(answer, Ok(StoreResponse::Decision(Decision::Allowed(_))))
 }
 
 /// Number of remaining tokens according to the wrapped store.
 fn left(store: &Faulty, limit: &Limit) -> u64 {
     let charges = [Charge::new(limit, "k", 0)];
     let operations = [Operation::Peek(&charges)];
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     assert!(matches!(store.inner().submit(&operations, &mut answers), Submission::Ready));
     match answers.pop() {
-        Some(Ok(Answer::Decision(Decision::Allowed(grant)))) => grant.outcomes[0].remaining,
+        Some(Ok(StoreResponse::Decision(Decision::Allowed(grant)))) => grant.outcomes[0].remaining,
         other => panic!("{other:?}"),
     }
 }
@@ -51,7 +54,7 @@ fn polls(timing: Timing) -> (usize, usize) {
     let (store, limit) = (store(timing), allowance(9));
     let charges = [Charge::new(&limit, "k", 1)];
     let operations = [Operation::Take(&charges)];
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     let mut submission = store.submit(&operations, &mut answers);
     if matches!(submission, Submission::Ready) {
         assert_eq!(store.in_flight(), 0);
@@ -89,12 +92,12 @@ async fn the_gate_passes_as_many_submissions_as_it_is_opened_for() {
     let (store, limit) = (store(Timing::Gated), allowance(9));
     let charges = [Charge::new(&limit, "k", 1)];
     let operations = [Operation::Take(&charges)];
-    let (mut first, mut second) = (Answers::new(), Answers::new());
+    let (mut first, mut second) = (StoreResponses::new(), StoreResponses::new());
     let mut waiting = store.submit(&operations, &mut first);
     assert!(poll(&mut waiting).is_pending());
     store.open(1);
     waiting.await;
-    assert_eq!((left(&store, &limit), store.unused_openings()), (8, 0));
+    assert_eq!((left(&store, &limit), store.gate_permits()), (8, 0));
     let mut waiting = store.submit(&operations, &mut second);
     assert!(poll(&mut waiting).is_pending());
     assert_eq!(store.in_flight(), 1);
@@ -112,7 +115,7 @@ async fn delays_use_the_time_of_the_runtime() {
     ] {
         let (store, limit) = (store(timing), allowance(9));
         let charges = [Charge::new(&limit, "k", 1)];
-        let (mut answers, asked) = (Answers::new(), Instant::now());
+        let (mut answers, asked) = (StoreResponses::new(), Instant::now());
         store.submit(&[Operation::Take(&charges); 3], &mut answers).await;
         assert_eq!((asked.elapsed(), answers.len()), (span, 3), "{timing:?}");
         let probed = Instant::now();
@@ -127,7 +130,7 @@ async fn a_round_trip_is_decided_after_half_its_time() {
     let charges = [Charge::new(&limit, "k", 1)];
     let operations = [Operation::Take(&charges)];
     for (at, remaining) in [(SECOND * 2 / 5, 9), (SECOND * 3 / 5, 8)] {
-        let mut answers = Answers::new();
+        let mut answers = StoreResponses::new();
         let asked = store.submit(&operations, &mut answers);
         assert!(tokio::time::timeout(at, asked).await.is_err());
         assert_eq!((left(&store, &limit), answers.len()), (remaining, 0));
@@ -138,16 +141,16 @@ async fn a_round_trip_is_decided_after_half_its_time() {
 async fn selected_operations_fail_and_the_others_are_decided() {
     let limit = allowance(9);
     let charges = [Charge::new(&limit, "k", 1)];
-    let chosen = |asked: Asked<'_>| (asked.index % 2 == 1).then_some(StoreError::Full);
+    let chosen = |asked: OperationContext<'_>| (asked.index % 2 == 1).then_some(StoreError::Full);
     let store = store(Behaviour::from(Timing::AtOnce).failing_if(chosen));
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     store.submit(&[Operation::Take(&charges); 4], &mut answers).await;
     let allowed: Vec<bool> = answers.iter().map(is_allowed).collect();
     assert_eq!((allowed, left(&store, &limit)), (vec![true, false, true, false], 7));
     assert!(store.probe().await.is_ok());
 
     store.set(Behaviour::from(Timing::AtOnce).failing_if(|asked| {
-        let reset = Verb::of(asked.operation) == Verb::Reset;
+        let reset = OperationKind::of(asked.operation) == OperationKind::Reset;
         (reset || asked.number == 4).then_some(StoreError::TimedOut)
     }));
     answers.clear();
@@ -163,7 +166,7 @@ async fn a_failing_store_fails_probes_until_it_recovers() {
     let limit = allowance(9);
     let charges = [Charge::new(&limit, "k", 1)];
     let store = store(Behaviour::from(Timing::WhenPolled).unavailable());
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     store.submit(&[Operation::Take(&charges); 2], &mut answers).await;
     assert!(answers.iter().all(|it| matches!(it, Err(StoreError::Unavailable(_)))));
     assert!(matches!(store.probe().await, Err(StoreError::Unavailable(_))));
@@ -178,12 +181,12 @@ async fn a_failing_store_fails_probes_until_it_recovers() {
 async fn answers_can_be_left_out_and_probes_can_panic() {
     let limit = allowance(9);
     let charges = [Charge::new(&limit, "k", 1)];
-    let behaviour = Behaviour::from(Timing::AtOnce).answering_at_most(1).probing(|number| {
+    let behaviour = Behaviour::from(Timing::AtOnce).with_max_answers(1).probing(|number| {
         assert!(number >= 1, "this probe is meant to panic");
         Ok(())
     });
     let store = store(behaviour);
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     store.submit(&[Operation::Take(&charges); 3], &mut answers).await;
     assert_eq!((answers.len(), left(&store, &limit)), (1, 8));
     let probed = store.clone();
@@ -200,7 +203,7 @@ fn the_timing_may_depend_on_the_operations() {
         [Operation::Peek(_)] => Timing::Deferred,
         _ => Timing::AtOnce,
     }));
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     let take = [Operation::Take(&charges)];
     assert!(matches!(store.submit(&take, &mut answers), Submission::Ready));
     let peek = [Operation::Peek(&charges)];
@@ -211,8 +214,8 @@ fn the_timing_may_depend_on_the_operations() {
 async fn takes_can_be_decided_by_another_limit() {
     let (asked, in_force) = (allowance(9), allowance(1));
     let charges = [Charge::new(&asked, "k", 1)];
-    let store = store(Behaviour::from(Timing::AtOnce).taking_by(in_force));
-    let mut answers = Answers::new();
+    let store = store(Behaviour::from(Timing::AtOnce).overriding_limit(in_force));
+    let mut answers = StoreResponses::new();
     store.submit(&[Operation::Take(&charges); 2], &mut answers).await;
     assert_eq!((is_allowed(&answers[0]), is_allowed(&answers[1])), (true, false));
 }
@@ -223,14 +226,26 @@ async fn submissions_and_operations_are_counted() {
     let charges = [Charge::new(&limit, "k", 1)];
     let (take, peek) = (Operation::Take(&charges), Operation::Peek(&charges));
     let store = store(Behaviour::from(Timing::WhenPolled).failing(|| StoreError::TimedOut));
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     store.submit(&[take, peek, take], &mut answers).await;
     store.submit(&[take], &mut answers).await;
     drop(store.submit(&[peek], &mut answers));
     assert_eq!((store.submissions(), store.operations()), (3, 5));
-    assert_eq!((store.operations_of(Verb::Take), store.submissions_with(Verb::Take)), (3, 2));
-    assert_eq!((store.operations_of(Verb::Peek), store.submissions_with(Verb::Peek)), (2, 2));
-    assert_eq!(store.operations_of(Verb::Renew), 0);
+    assert_eq!(
+        (
+            store.operations_by_kind(OperationKind::Take),
+            store.submissions_with(OperationKind::Take)
+        ),
+        (3, 2)
+    );
+    assert_eq!(
+        (
+            store.operations_by_kind(OperationKind::Peek),
+            store.submissions_with(OperationKind::Peek)
+        ),
+        (2, 2)
+    );
+    assert_eq!(store.operations_by_kind(OperationKind::Renew), 0);
     assert_eq!(store.nodes(), None);
     store.set_nodes(7);
     assert_eq!(store.nodes().map(u32::from), Some(7));

@@ -6,12 +6,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate_core::decide::Settled;
+use tidegate_core::decide::EntrySettlement;
 use tidegate_core::list::MergedList;
 use tidegate_core::{
-    Account, Answer, Answers, Charge, ChargeError, Correction, Decision, Denial, Grant, Limit, Now,
-    Operation, Outcomes, Place, Policy, Receipt, ReceiptError, Settlement, Stamp, State, Store,
-    StoreError, Submission, Target, Time, WallTime, decide,
+    BucketEntry, BucketLocation, Charge, ChargeError, ChargeRecord, Correction, Decision, Denial,
+    Grant, Limit, Now, Operation, Outcomes, Policy, Receipt, ReceiptError, Settlement, State,
+    Store, StoreError, StoreResponse, StoreResponses, Submission, Target, Time, WallTime, decide,
 };
 use tidegate_testkit::subject::{BoxFuture, Resolution, Subject};
 
@@ -90,7 +90,7 @@ impl Store for PlainStore {
     fn submit<'a>(
         &'a self,
         operations: &'a [Operation<'a>],
-        answers: &'a mut Answers,
+        answers: &'a mut StoreResponses,
     ) -> Submission<'a> {
         let mut inner = self.inner.lock().expect("no thread panicked in the store");
         for operation in operations {
@@ -108,7 +108,7 @@ impl Inner {
         operation: &Operation<'_>,
         issuer: u64,
         now: Now,
-    ) -> Result<Answer, StoreError> {
+    ) -> Result<StoreResponse, StoreError> {
         match *operation {
             Operation::Take(charges) => self.decide(charges, Some(Duration::ZERO), issuer, now),
             Operation::Peek(charges) => self.decide(charges, None, issuer, now),
@@ -140,18 +140,18 @@ impl Inner {
                 }
                 entry.held_until = entry.held_until.max(now.time.after(span));
                 entry.hold_generation = generation;
-                Ok(Answer::Held(entry.held_until.since(now.time)))
+                Ok(StoreResponse::HeldFor(entry.held_until.since(now.time)))
             }
             Operation::Reset { target } => {
                 decide::check_list([target.key])?;
                 let limit = self.newest(target.limit);
                 let (state, held) = self.open(&id(&target), &limit, now);
-                let mut account = Account::new(limit.policy(), state, held, 0);
+                let mut account = BucketEntry::new(limit.policy(), state, held, 0);
                 open_window(&mut account, &target, 0, now)?;
                 let outcome = account.outcome(now, None);
                 self.entries.remove(&id(&target));
                 let forgot = outcome.remaining < outcome.capacity || held > now.time;
-                Ok(Answer::Reset(forgot))
+                Ok(StoreResponse::Reset(forgot))
             }
             _ => unreachable!("an operation that this store does not know"),
         }
@@ -177,7 +177,7 @@ impl Inner {
         entry.leases.retain(|_, lease| lease.ends.is_none_or(|ends| ends > now.time));
         let state = if entry.leases.is_empty() && !matches!(entry.state, State::Concurrency { .. })
         {
-            entry.state.carried(limit, entry.generation, now.time)
+            entry.state.converted_to(limit, entry.generation, now.time)
         } else {
             let taken = entry.leases.values().map(|lease| lease.slots).sum();
             State::Concurrency { taken }
@@ -186,7 +186,7 @@ impl Inner {
         let held = entry.held_until;
         if entry.hold_is_carried(limit.generation(), now) {
             let reopened = State::after_hold(limit, entry.hold_generation, held, now.time);
-            return (state.or_less(reopened), Time::ZERO);
+            return (state.stricter(reopened), Time::ZERO);
         }
         (state, held)
     }
@@ -197,7 +197,7 @@ impl Inner {
         horizon: Option<Duration>,
         issuer: u64,
         now: Now,
-    ) -> Result<Answer, StoreError> {
+    ) -> Result<StoreResponse, StoreError> {
         decide::check_list(charges.iter().map(|charge| charge.target.key))?;
         let limits: Vec<Limit> = charges.iter().map(|c| self.newest(c.target.limit)).collect();
         // Each bucket by its id, and its first charge.
@@ -210,16 +210,16 @@ impl Inner {
         for entry in list.iter() {
             let (id, first) = &entry.bucket;
             let (state, held) = self.open(id, &limits[*first], now);
-            let account = Account::new(limits[*first].policy(), state, held, entry.cost());
+            let account = BucketEntry::new(limits[*first].policy(), state, held, entry.cost());
             let free = self.slots_free_in(id, limits[*first].policy(), entry.cost(), now);
             let mut account = account.slots_free_in(free);
             open_window(&mut account, &charges[*first].target, *first, now)?;
             accounts.push(account);
         }
         let indices = || list.order();
-        let start = decide::start(&accounts, horizon.unwrap_or_default(), now);
+        let start = decide::earliest_start(&accounts, horizon.unwrap_or_default(), now);
         let Some(start) = start else {
-            let denial = Denial::new(decide::refused(&accounts, indices(), now));
+            let denial = Denial::new(decide::denied_outcomes(&accounts, indices(), now));
             for (entry, account) in list.iter().zip(&mut accounts) {
                 let (id, first) = &entry.bucket;
                 let generation = limits[*first].generation();
@@ -231,30 +231,30 @@ impl Inner {
                     self.write(id, account, generation, now);
                 }
             }
-            return Ok(Answer::Decision(Decision::Denied(denial)));
+            return Ok(StoreResponse::Decision(Decision::Denied(denial)));
         };
         decide::spend(&mut accounts, start, now);
-        let outcomes = decide::granted(&accounts, indices(), now);
-        let mut stamps = Vec::new();
+        let outcomes = decide::granted_outcomes(&accounts, indices(), now);
+        let mut records = Vec::new();
         if horizon.is_some() {
-            let mut places = Vec::new();
+            let mut locations = Vec::new();
             for (entry, account) in list.iter().zip(&accounts) {
                 let (id, first) = &entry.bucket;
-                places.push(self.write(id, account, limits[*first].generation(), now));
+                locations.push(self.write(id, account, limits[*first].generation(), now));
             }
             for index in list.order() {
                 let (id, first) = &list[index].bucket;
-                stamps.push(Stamp {
+                records.push(ChargeRecord {
                     bucket: self.number(id),
-                    place: places[index],
+                    location: locations[index],
                     generation: limits[*first].generation(),
                     state: accounts[index].state(),
                 });
             }
         }
-        let receipt = Receipt::new(issuer, start, stamps);
+        let receipt = Receipt::new(issuer, start, records);
         let grant = Grant::new(outcomes, start.since(now.time), receipt);
-        Ok(Answer::Decision(Decision::Allowed(grant)))
+        Ok(StoreResponse::Decision(Decision::Allowed(grant)))
     }
 
     fn slots_free_in(&self, id: &Id, policy: &Policy, cost: u64, now: Now) -> Option<Duration> {
@@ -269,18 +269,24 @@ impl Inner {
         })
     }
 
-    fn write(&mut self, id: &Id, account: &Account<'_>, generation: u32, now: Now) -> Place {
+    fn write(
+        &mut self,
+        id: &Id,
+        account: &BucketEntry<'_>,
+        generation: u32,
+        now: Now,
+    ) -> BucketLocation {
         if account.cost() == 0 {
-            return Place::Own;
+            return BucketLocation::Own;
         }
         let entry = self.entries.entry(id.clone()).or_default();
         entry.drop_carried_hold(generation, now);
         (entry.generation, entry.state) = (generation, account.state());
-        let Some(concurrency) = account.concurrency() else { return Place::Own };
+        let Some(concurrency) = account.concurrency() else { return BucketLocation::Own };
         self.leases += 1;
         let ends = concurrency.lease().map(|lease| now.time.after(lease));
         entry.leases.insert(self.leases, Lease { slots: account.cost(), ends });
-        Place::Slot(self.leases)
+        BucketLocation::Slot(self.leases)
     }
 
     fn check_receipt<'a>(
@@ -298,7 +304,7 @@ impl Inner {
         receipt: Option<&Receipt>,
         issuer: u64,
         now: Now,
-    ) -> Result<Answer, StoreError> {
+    ) -> Result<StoreResponse, StoreError> {
         decide::check_list(corrections.iter().map(|correction| correction.target.key))?;
         if let Some(receipt) = receipt {
             self.check_receipt(receipt, corrections.iter().map(|c| &c.target), issuer)?;
@@ -309,9 +315,9 @@ impl Inner {
             let limit = self.newest(correction.target.limit);
             let id = id(&correction.target);
             let (state, held) = self.open(&id, &limit, now);
-            let mut account = Account::new(limit.policy(), state, held, 0);
+            let mut account = BucketEntry::new(limit.policy(), state, held, 0);
             open_window(&mut account, &correction.target, index, now)?;
-            let spend = receipt.map(|receipt| (&receipt.stamps()[index], receipt.start()));
+            let spend = receipt.map(|receipt| (&receipt.charges()[index], receipt.start()));
             let settled = if account.concurrency().is_some() {
                 let settled =
                     self.give_slots_back(&id, correction.delta, spend.map(|spend| spend.0));
@@ -332,19 +338,26 @@ impl Inner {
             let state = if state.is_fresh(now) { State::Fresh } else { state };
             (entry.generation, entry.state) = (limit.generation(), state);
         }
-        Ok(Answer::Settled(Settlement::new(outcomes, saturated, dropped, applied.into())))
+        Ok(StoreResponse::Settled(Settlement::new(outcomes, saturated, dropped, applied.into())))
     }
 
     /// Returns slots of a lease by a correction, which cannot take more.
-    fn give_slots_back(&mut self, id: &Id, delta: i64, stamp: Option<&Stamp>) -> Settled {
-        let lease = match (stamp.map(|stamp| stamp.place), self.entries.get_mut(id)) {
-            (Some(Place::Slot(lease)), Some(entry)) if delta < 0 => entry.leases.get_mut(&lease),
+    fn give_slots_back(
+        &mut self,
+        id: &Id,
+        delta: i64,
+        record: Option<&ChargeRecord>,
+    ) -> EntrySettlement {
+        let lease = match (record.map(|record| record.location), self.entries.get_mut(id)) {
+            (Some(BucketLocation::Slot(lease)), Some(entry)) if delta < 0 => {
+                entry.leases.get_mut(&lease)
+            }
             _ => None,
         };
-        let Some(lease) = lease else { return Settled::nothing_of(delta) };
+        let Some(lease) = lease else { return EntrySettlement::without_effect(delta) };
         let given = lease.slots.min(delta.unsigned_abs());
         lease.slots -= given;
-        Settled::slots_back(given)
+        EntrySettlement::slots_released(given)
     }
 
     fn each_lease(
@@ -354,12 +367,12 @@ impl Inner {
         issuer: u64,
         now: Now,
         act: impl Fn(&mut BTreeMap<u64, Lease>, u64, Option<Time>) -> u64,
-    ) -> Result<Answer, StoreError> {
+    ) -> Result<StoreResponse, StoreError> {
         decide::check_list(targets.iter().map(|target| target.key))?;
         self.check_receipt(receipt, targets.iter(), issuer)?;
         let mut slots = 0;
-        for (target, stamp) in targets.iter().zip(receipt.stamps()) {
-            let (Place::Slot(lease), id) = (stamp.place, id(target)) else { continue };
+        for (target, record) in targets.iter().zip(receipt.charges()) {
+            let (BucketLocation::Slot(lease), id) = (record.location, id(target)) else { continue };
             let limit = self.newest(target.limit);
             let _ = self.open(&id, &limit, now);
             let Policy::Concurrency(policy) = limit.policy() else { continue };
@@ -368,7 +381,7 @@ impl Inner {
                 slots += act(&mut entry.leases, lease, ends);
             }
         }
-        Ok(Answer::Slots(slots))
+        Ok(StoreResponse::Slots(slots))
     }
 }
 
@@ -378,7 +391,7 @@ fn id(target: &Target<'_>) -> Id {
 }
 
 fn open_window(
-    account: &mut Account<'_>,
+    account: &mut BucketEntry<'_>,
     target: &Target<'_>,
     index: usize,
     now: Now,

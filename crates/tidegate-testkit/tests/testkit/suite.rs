@@ -1,7 +1,7 @@
 //! The suite on the plain store, beyond the conformance cases.
 
 use tidegate_testkit::concurrency::{Load, check_all};
-use tidegate_testkit::property::{Effort, property};
+use tidegate_testkit::property::{Effort, check_against_oracle};
 use tidegate_testkit::scenario::vectors;
 use tidegate_testkit::subject::block_on;
 
@@ -9,7 +9,7 @@ use crate::plain_store::PlainStore;
 
 #[test]
 fn the_core_decides_as_the_oracle_does() {
-    let steps = property(PlainStore::new, Effort::default());
+    let steps = check_against_oracle(PlainStore::new, Effort::default());
     assert!(steps >= 100_000, "only {steps} steps were compared");
 }
 

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use tidegate::{Decision, Limiter, Request};
 
 use crate::context::IngressContext;
-use crate::gate::rule::Rule;
+use crate::gate::rule::MessageRule;
 use crate::key::KeyParts;
 
 /// One charge: a limiter, a key and a cost.
@@ -40,7 +40,7 @@ impl MessageCharges {
     /// Adds the charges of the rules for a message. Calls the functions of the application.
     pub(crate) fn add_rules<D>(
         &mut self,
-        rules: &[Rule<D>],
+        rules: &[MessageRule<D>],
         zero_is_free: bool,
         context: &IngressContext<'_, D>,
     ) -> Result<(), BadCost> {

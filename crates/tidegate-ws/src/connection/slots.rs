@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tidegate::{Limiter, Policy, Receipt, now_or_never};
-use tidegate_core::Place;
+use tidegate_core::BucketLocation;
 use tokio::runtime::Handle;
 
 use crate::connection::charges::{MessageCharge, MessageCharges};
@@ -86,5 +86,5 @@ impl fmt::Debug for Slots {
 /// Returns whether a grant took slots, judging by its receipt. The policy is no indication: it may
 /// have changed since it was read, on a shared store also by another node.
 fn has_slots(receipt: &Receipt) -> bool {
-    receipt.stamps().iter().any(|stamp| matches!(stamp.place, Place::Slot(_)))
+    receipt.charges().iter().any(|record| matches!(record.location, BucketLocation::Slot(_)))
 }

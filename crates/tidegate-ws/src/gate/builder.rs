@@ -9,13 +9,13 @@ use std::sync::Arc;
 use tidegate::Limiter;
 use tidegate_core::MAX_CHARGES;
 
-use super::{EnvelopeFn, Gate, Inner, Invalid, ValidateFn};
+use super::{EnvelopeFn, Gate, Inner, ValidateFn, ValidationError};
 use crate::context::{Identity, IngressContext};
 use crate::exceeded::{LimitExceeded, OnExceeded};
 use crate::gate::envelope::json_type;
 use crate::gate::hook::{HookFn, Reporter};
 use crate::gate::observe::Observer;
-use crate::gate::rule::Rule;
+use crate::gate::rule::MessageRule;
 use crate::gate::types::{MAX_TYPE_BYTES, Types, UNKNOWN_TYPE};
 use crate::key::KeyParts;
 use crate::peer::IdGenerator;
@@ -47,7 +47,7 @@ pub enum BuildError {
     CloseCode(u16),
     /// A maximum is zero: no message would pass.
     #[error("{0} must be at least 1; with 0 no message would pass")]
-    Zero(&'static str),
+    ZeroMaximum(&'static str),
     /// The hook thread cannot be started.
     #[error("cannot start the thread of the `on_limit_exceeded` hook: {0}")]
     Hook(#[source] io::Error),
@@ -58,7 +58,7 @@ pub enum BuildError {
 pub struct GateBuilder<D> {
     types: Option<Vec<Arc<str>>>,
     envelope: EnvelopeFn,
-    rules: Vec<Rule<D>>,
+    rules: Vec<MessageRule<D>>,
     ceiling: Option<Limiter>,
     zero_is_free: bool,
     max_payload: Option<usize>,
@@ -88,13 +88,13 @@ impl<D: Identity> GateBuilder<D> {
         }
     }
 
-    /// Adds a limit: a limiter, or a [`Rule`] with its own key and cost. A message is charged by
-    /// all rules together or by none; their limiters must share a store.
+    /// Adds a limit: a limiter, or a [`MessageRule`] with its own key and cost. A message is
+    /// charged by all rules together or by none; their limiters must share a store.
     ///
     /// A message with a single charge yields to waiters of a [`Pacer`](tidegate::pacer::Pacer) for
     /// the same key. A message with several charges, the ceiling included, does not: a list is
     /// decided by what is left in the buckets.
-    pub fn limit(mut self, rule: impl Into<Rule<D>>) -> Self {
+    pub fn limit(mut self, rule: impl Into<MessageRule<D>>) -> Self {
         self.rules.push(rule.into());
         self
     }
@@ -119,7 +119,7 @@ impl<D: Identity> GateBuilder<D> {
         limiter: Limiter,
         key: impl for<'a> Fn(&IngressContext<'a, D>) -> KeyParts<'a> + Send + Sync + 'static,
     ) -> Self {
-        self.limit(Rule::new(limiter).key(key))
+        self.limit(MessageRule::new(limiter).key(key))
     }
 
     /// Adds a limit for each connection as a whole: one token for every frame, whatever its type.
@@ -192,7 +192,10 @@ impl<D: Identity> GateBuilder<D> {
     /// Sets a check for messages within all limits, before they are handled.
     pub fn validate(
         mut self,
-        check: impl Fn(&IngressContext<'_, D>, &[u8]) -> Result<(), Invalid> + Send + Sync + 'static,
+        check: impl Fn(&IngressContext<'_, D>, &[u8]) -> Result<(), ValidationError>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         self.validate = Some(Box::new(check));
         self
@@ -206,7 +209,7 @@ impl<D: Identity> GateBuilder<D> {
 
     /// Calls `hook` once for every message that exceeds the size or a rate, whatever happens to its
     /// connection. It runs on a thread of the gate and delays no message. If it is
-    /// [`HOOK_QUEUE`](crate::HOOK_QUEUE) calls behind, further calls are
+    /// [`HOOK_QUEUE_CAPACITY`](crate::HOOK_QUEUE_CAPACITY) calls behind, further calls are
     /// [counted](Gate::hook_stats) and dropped. Panics are counted too.
     ///
     /// ```
@@ -251,10 +254,10 @@ impl<D: Identity> GateBuilder<D> {
             return Err(BuildError::CloseCode(code));
         }
         if self.max_payload == Some(0) {
-            return Err(BuildError::Zero("max_payload"));
+            return Err(BuildError::ZeroMaximum("max_payload"));
         }
         if self.max_in_flight == Some(0) {
-            return Err(BuildError::Zero("max_in_flight"));
+            return Err(BuildError::ZeroMaximum("max_in_flight"));
         }
         let charges = self.rules.len() + usize::from(self.ceiling.is_some());
         if charges > MAX_CHARGES {
@@ -310,7 +313,7 @@ fn build_types(declared: Option<Vec<Arc<str>>>) -> Result<Types, BuildError> {
 fn check_stores(limiters: &[Limiter]) -> Result<(), BuildError> {
     for pair in limiters.windows(2) {
         let [one, other] = pair else { continue };
-        if !one.engine().store().is_same(other.engine().store()) {
+        if !one.engine().store().ptr_eq(other.engine().store()) {
             let name = |limiter: &Limiter| limiter.limit().name().to_owned();
             return Err(BuildError::Stores(name(one), name(other)));
         }

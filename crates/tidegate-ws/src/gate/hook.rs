@@ -19,7 +19,7 @@ use crate::exceeded::{LimitExceeded, LimitKind};
 use crate::gate::observe::{Counter, Histogram, Observer};
 
 /// Maximum number of queued hook calls.
-pub const HOOK_QUEUE: usize = 1_024;
+pub const HOOK_QUEUE_CAPACITY: usize = 1_024;
 
 pub(crate) type HookFn = Box<dyn FnMut(LimitExceeded) + Send>;
 
@@ -27,7 +27,7 @@ pub(crate) type HookFn = Box<dyn FnMut(LimitExceeded) + Send>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HookStats {
-    /// Hook calls dropped because [`HOOK_QUEUE`] calls were queued.
+    /// Hook calls dropped because [`HOOK_QUEUE_CAPACITY`] calls were queued.
     pub dropped: u64,
     /// Hook calls that panicked.
     pub panicked: u64,
@@ -126,7 +126,7 @@ impl HookCounters {
 }
 
 fn start(hook: HookFn, counters: Arc<HookCounters>) -> io::Result<SyncSender<LimitExceeded>> {
-    let (queue, exceeded) = sync_channel(HOOK_QUEUE);
+    let (queue, exceeded) = sync_channel(HOOK_QUEUE_CAPACITY);
     thread::Builder::new()
         .name("tidegate-ws-hook".into())
         .spawn(move || run(hook, &exceeded, &counters))?;

@@ -21,7 +21,7 @@ type Condition<D> = dyn Fn(&IngressContext<'_, D>) -> bool + Send + Sync;
 ///
 /// ```
 /// use tidegate::{Engine, Policy};
-/// use tidegate_ws::{Gate, KeyParts, Rule};
+/// use tidegate_ws::{Gate, KeyParts, MessageRule};
 /// # struct Session { premium: bool }
 /// # impl tidegate_ws::Identity for Session {}
 /// let engine = Engine::new();
@@ -30,9 +30,9 @@ type Condition<D> = dyn Fn(&IngressContext<'_, D>) -> bool + Send + Sync;
 /// let shared = engine.limiter("all", Policy::per_second(100_000).build()?)?;
 ///
 /// let gate = Gate::for_types(["SendMessage", "Compute"])
-///     .limit(Rule::<Session>::new(premium).when(|context| context.data().premium).otherwise(free))
+///     .limit(MessageRule::<Session>::new(premium).when(|context| context.data().premium).otherwise(free))
 ///     .limit(
-///         Rule::new(shared)
+///         MessageRule::new(shared)
 ///             .key(|_| KeyParts::from(["rl", "all"]))
 ///             .cost(|context| if context.message_type() == "Compute" { 10 } else { 1 }),
 ///     )
@@ -40,7 +40,7 @@ type Condition<D> = dyn Fn(&IngressContext<'_, D>) -> bool + Send + Sync;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "a rule has no effect until it is added to a gate"]
-pub struct Rule<D> {
+pub struct MessageRule<D> {
     limiter: Limiter,
     key: Box<KeyFn<D>>,
     cost: Option<Box<CostFn<D>>>,
@@ -50,7 +50,7 @@ pub struct Rule<D> {
     pub(crate) limiter_index: usize,
 }
 
-impl<D: Identity> Rule<D> {
+impl<D: Identity> MessageRule<D> {
     /// Creates a rule for a limiter, on a local or a shared store.
     pub fn new(limiter: Limiter) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl<D: Identity> Rule<D> {
     }
 }
 
-impl<D> Rule<D> {
+impl<D> MessageRule<D> {
     /// Returns the rule of the chain that charges a message.
     pub(crate) fn choose(&self, context: &IngressContext<'_, D>) -> Option<&Self> {
         self.chain().find(|rule| rule.condition.as_ref().is_none_or(|holds| holds(context)))
@@ -136,14 +136,14 @@ impl<D> Rule<D> {
     }
 }
 
-impl<D: Identity> From<Limiter> for Rule<D> {
+impl<D: Identity> From<Limiter> for MessageRule<D> {
     fn from(limiter: Limiter) -> Self {
         Self::new(limiter)
     }
 }
 
-impl<D> fmt::Debug for Rule<D> {
+impl<D> fmt::Debug for MessageRule<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rule").field("limiter", &self.limiter).finish_non_exhaustive()
+        f.debug_struct("MessageRule").field("limiter", &self.limiter).finish_non_exhaustive()
     }
 }

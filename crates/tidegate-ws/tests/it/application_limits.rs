@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tidegate::{Policy, now_or_never};
 use tidegate_ws::{
-    Connection, ErrorCode, ErrorFrame, Gate, MessageDecision, Peer, RefusalReason, ReplyFrame,
-    Rule, UNKNOWN_TYPE, per_user_key,
+    Connection, ErrorCode, ErrorFrame, Gate, MessageDecision, MessageRule, Peer, RefusalReason,
+    ReplyFrame, UNKNOWN_TYPE, per_user_key,
 };
 
 use crate::fixture::{Fixture, Session, accepted_count, frame, refusal_reason, send};
@@ -44,7 +44,7 @@ fn handler_limit_uses_the_envelope_of_the_gate() {
 #[test]
 fn rule_can_apply_to_one_type() {
     let fixture = Fixture::new();
-    let rule = Rule::new(fixture.limiter("send", 1, 2))
+    let rule = MessageRule::new(fixture.limiter("send", 1, 2))
         .when(|context| context.message_type() == "SendMessage");
     let gate = Gate::for_types(["SendMessage", "PING"]).limit(rule).build().unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
@@ -104,7 +104,7 @@ fn migration_from_a_counter_map_keeps_the_error_code() {
     };
     // After: the same limit in a gate.
     let fixture = Fixture::new();
-    let rule = Rule::new(fixture.limiter("messages", 1, 10)).key(per_user_key);
+    let rule = MessageRule::new(fixture.limiter("messages", 1, 10)).key(per_user_key);
     let gate = Gate::for_types(["SAY"]).limit(rule).build().unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
     for _ in 0..12 {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate::{Engine, Limiter, MemoryStore, Policy, now_or_never};
-use tidegate_ws::{BuildError, Gate, OnExceeded, Rule};
+use tidegate_ws::{BuildError, Gate, MessageRule, OnExceeded};
 
 use crate::fixture::{Fixture, Session};
 
@@ -35,7 +35,7 @@ fn limiters_must_share_a_store() {
         r#"limiters "one" and "other" are not on the same store, so they cannot be charged together; create both with the same engine"#
     );
     // Also chained rules and the ceiling.
-    let chained = Rule::new(one.limiter("a", 1, 1)).otherwise(other.limiter("b", 1, 1));
+    let chained = MessageRule::new(one.limiter("a", 1, 1)).otherwise(other.limiter("b", 1, 1));
     assert!(matches!(
         Gate::<Session>::for_types(["SAY"]).limit(chained).build(),
         Err(BuildError::Stores(..))
@@ -90,7 +90,10 @@ fn zero_maximums_are_rejected() {
         build_error(say().max_payload(0)),
         "max_payload must be at least 1; with 0 no message would pass"
     );
-    assert!(matches!(say().max_in_flight(0).build(), Err(BuildError::Zero("max_in_flight"))));
+    assert!(matches!(
+        say().max_in_flight(0).build(),
+        Err(BuildError::ZeroMaximum("max_in_flight"))
+    ));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate::clock::ManualClock;
 use tidegate::{Engine, Limiter, MemoryStore, Policy, StoreError, StoreHandle, now_or_never};
 use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing};
-use tidegate_ws::{Connection, Gate, MAX_CONNECTION_KEYS, MessageDecision, Peer, Rule};
+use tidegate_ws::{Connection, Gate, MAX_CONNECTION_KEYS, MessageDecision, MessageRule, Peer};
 
 use crate::fixture::{Fixture, Session, accepted_count, connection_key, frame, is_accepted, send};
 
@@ -17,7 +17,7 @@ fn connection_buckets_are_reset_and_user_buckets_stay() {
     let gate = Gate::for_types(["SAY", "PING"])
         .limit(per_user)
         .limit(
-            Rule::new(per_connection)
+            MessageRule::new(per_connection)
                 .key(|context| context.connection_key().and(context.message_type())),
         )
         .connection_ceiling(fixture.limiter_with("ceiling", Policy::allowance(100).unwrap()))
@@ -48,7 +48,7 @@ fn anonymous_client_leaves_no_bucket() {
 
 /// A gate for one type, with a bucket per connection and room.
 fn by_room(limiter: Limiter) -> Gate<Session> {
-    let rule = Rule::<Session>::new(limiter)
+    let rule = MessageRule::<Session>::new(limiter)
         .key(|context| context.connection_key().and(context.data().room.as_str()));
     Gate::for_types(["SAY"]).limit(rule).build().unwrap()
 }
@@ -90,7 +90,7 @@ fn buckets_beyond_the_bound_are_left_to_the_store() {
 fn bound_counts_all_limiters_of_a_connection() {
     let fixture = Fixture::new();
     let own = |name| {
-        Rule::<Session>::new(fixture.limiter_with(name, Policy::allowance(9).unwrap()))
+        MessageRule::<Session>::new(fixture.limiter_with(name, Policy::allowance(9).unwrap()))
             .key(|context| context.connection_key().and(context.data().room.as_str()))
     };
     let gate = Gate::for_types(["SAY"]).limit(own("one")).limit(own("other")).build().unwrap();
@@ -102,7 +102,7 @@ fn bound_counts_all_limiters_of_a_connection() {
 fn messages_in_progress_keep_slots_under_connection_keys() {
     let fixture = Fixture::new();
     let slots = fixture.limiter_with("slots", Policy::concurrency(1, None).unwrap());
-    let rule = Rule::<Session>::new(slots).key(connection_key);
+    let rule = MessageRule::<Session>::new(slots).key(connection_key);
     let gate = Gate::for_types(["SAY"]).limit(rule).build().unwrap();
     let connect = || gate.connect(Peer::new(Session::default()).id("device-1"));
     let mut connection = connect();
@@ -161,7 +161,7 @@ fn message_refused_by_validation_releases_its_slot() {
         .limit(fixture.limiter_with("slots", Policy::concurrency(1, None).unwrap()))
         .validate(|_, frame| match frame.len() {
             14 => Ok(()),
-            _ => Err(tidegate_ws::Invalid::new("rejected by the test")),
+            _ => Err(tidegate_ws::ValidationError::new("rejected by the test")),
         })
         .build()
         .unwrap();
@@ -180,8 +180,8 @@ async fn shared_store_decides_the_same() {
     let say = engine.limiter("say", Policy::per_second(1).capacity(1).build().unwrap()).unwrap();
     let slots = engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
     let gate = Gate::for_types(["SAY", "CALL"])
-        .limit(Rule::new(say).when(|context| context.message_type() == "SAY"))
-        .limit(Rule::new(slots.clone()).when(|context| context.message_type() == "CALL"))
+        .limit(MessageRule::new(say).when(|context| context.message_type() == "SAY"))
+        .limit(MessageRule::new(slots.clone()).when(|context| context.message_type() == "CALL"))
         .connection_ceiling(engine.limiter("all", Policy::allowance(9).unwrap()).unwrap())
         .build()
         .unwrap();

@@ -2,7 +2,8 @@
 
 use tidegate::Policy;
 use tidegate_ws::{
-    ErrorCode, Gate, IngressContext, MessageDecision, Peer, RefusalReason, Rule, per_user_key,
+    ErrorCode, Gate, IngressContext, MessageDecision, MessageRule, Peer, RefusalReason,
+    per_user_key,
 };
 
 use crate::fixture::{Fixture, Session, accepted_count, is_accepted, refusal_reason, send};
@@ -24,7 +25,7 @@ fn default_cost_is_one_token() {
 fn costs_weight_types_in_a_shared_bucket() {
     for weight in [5_i64, 10] {
         let fixture = Fixture::new();
-        let rule = Rule::new(fixture.limiter("all", 1, 20))
+        let rule = MessageRule::new(fixture.limiter("all", 1, 20))
             .key(per_user_key)
             .cost(move |context| if context.message_type() == "Compute" { weight } else { 1 });
         let gate = Gate::for_types(["Compute", "SAY"]).limit(rule).build().unwrap();
@@ -47,7 +48,7 @@ fn by_tier(context: &IngressContext<'_, Session>) -> i64 {
 #[test]
 fn cost_can_depend_on_the_tier() {
     let fixture = Fixture::new();
-    let rule = Rule::new(fixture.limiter("say", 1, 10)).cost(by_tier);
+    let rule = MessageRule::new(fixture.limiter("say", 1, 10)).cost(by_tier);
     let gate = Gate::for_types(["SAY"]).limit(rule).build().unwrap();
     for (tier, messages) in [("free", 5), ("basic", 10), ("pro", 10)] {
         let session = Session { tier, ..Session::of(tier) };
@@ -64,10 +65,10 @@ fn premium_users_have_their_own_policy() {
     let fixture = Fixture::new();
     let premium = fixture.limiter("premium", 100, 1_000);
     let free = fixture.limiter("free", 10, 100);
-    let rule = Rule::<Session>::new(premium)
+    let rule = MessageRule::<Session>::new(premium)
         .key(per_user_key)
         .when(|context| context.data().tier == "premium")
-        .otherwise(Rule::new(free).key(per_user_key));
+        .otherwise(MessageRule::new(free).key(per_user_key));
     let gate = Gate::for_types(["SAY"]).limit(rule).build().unwrap();
     let mut connection = alice(&gate);
     assert_eq!(accepted_count(&mut connection, "SAY", 2_000), 100);
@@ -86,9 +87,11 @@ fn first_matching_rule_of_a_chain_is_charged() {
         fixture.limiter("silver", 1, 2),
         fixture.limiter("rest", 1, 1),
     );
-    let rule = Rule::<Session>::new(gold)
+    let rule = MessageRule::<Session>::new(gold)
         .when(|context| context.data().tier == "gold")
-        .otherwise(Rule::<Session>::new(silver).when(|context| context.data().tier == "silver"))
+        .otherwise(
+            MessageRule::<Session>::new(silver).when(|context| context.data().tier == "silver"),
+        )
         .otherwise(rest);
     let gate = Gate::for_types(["SAY"]).limit(rule).build().unwrap();
     for (tier, messages) in [("gold", 3), ("silver", 2), ("other", 1)] {
@@ -108,7 +111,8 @@ fn keys_isolate_types_and_costs_do_not() {
         if context.message_type() == "Report" { 5 } else { 1 }
     };
     let fixture = Fixture::new();
-    let shared = Rule::new(fixture.limiter("shared", 1, 10)).key(per_user_key).cost(weight_by_type);
+    let shared =
+        MessageRule::new(fixture.limiter("shared", 1, 10)).key(per_user_key).cost(weight_by_type);
     let gate = Gate::for_types(types).limit(shared).build().unwrap();
     let mut connection = alice(&gate);
     assert_eq!(accepted_count(&mut connection, "Report", 9), 2);
@@ -118,7 +122,7 @@ fn keys_isolate_types_and_costs_do_not() {
         "reports starve queries"
     );
 
-    let separate = Rule::new(fixture.limiter("separate", 1, 10)).cost(weight_by_type);
+    let separate = MessageRule::new(fixture.limiter("separate", 1, 10)).cost(weight_by_type);
     let gate = Gate::for_types(types).limit(separate).build().unwrap();
     let mut connection = alice(&gate);
     assert_eq!(accepted_count(&mut connection, "Report", 9), 2);
@@ -131,7 +135,9 @@ fn invalid_cost_spends_nothing_and_keeps_the_connection_open() {
     let (valid, invalid) = (fixture.limiter("valid", 1, 10), fixture.limiter("invalid", 1, 10));
     let gate = Gate::for_types(["SAY", "PING"])
         .limit(valid)
-        .limit(Rule::new(invalid).cost(|context| i64::from(context.message_type() == "PING")))
+        .limit(
+            MessageRule::new(invalid).cost(|context| i64::from(context.message_type() == "PING")),
+        )
         .on_exceeded(tidegate_ws::OnExceeded::Close { code: None })
         .build()
         .unwrap();
@@ -141,7 +147,7 @@ fn invalid_cost_spends_nothing_and_keeps_the_connection_open() {
     };
     assert_eq!(
         (refusal.reason(), refusal.code()),
-        (RefusalReason::Cost, ErrorCode::InvalidArgument)
+        (RefusalReason::InvalidCost, ErrorCode::InvalidArgument)
     );
     assert!(matches!(refusal.reply(), tidegate_ws::ReplyFrame::Send(_)));
     assert_eq!(refusal.exceeded(), None);
@@ -153,10 +159,12 @@ fn invalid_cost_spends_nothing_and_keeps_the_connection_open() {
 fn zero_cost_is_free_if_allowed() {
     let fixture = Fixture::new();
     let rule = |fixture: &Fixture| {
-        Rule::new(fixture.limiter("say", 1, 1)).cost(|context| match context.message_type() {
-            "PING" => 0,
-            "ODD" => -1,
-            _ => 1,
+        MessageRule::new(fixture.limiter("say", 1, 1)).cost(|context| {
+            match context.message_type() {
+                "PING" => 0,
+                "ODD" => -1,
+                _ => 1,
+            }
         })
     };
     let gate =
@@ -167,7 +175,7 @@ fn zero_cost_is_free_if_allowed() {
     assert_eq!(fixture.buckets(), 0);
     assert_eq!(accepted_count(&mut connection, "SAY", 50), 1);
     assert!(is_accepted(&mut connection, "PING"));
-    assert_eq!(refusal_reason(&mut connection, "ODD"), RefusalReason::Cost);
+    assert_eq!(refusal_reason(&mut connection, "ODD"), RefusalReason::InvalidCost);
 }
 
 #[test]
@@ -175,7 +183,7 @@ fn fractions_of_a_token_use_smaller_units() {
     let fixture = Fixture::new();
     // Two tokens in thousandths, and half a token for each message.
     let policy = Policy::per_second(1_000).capacity(2_000).build().unwrap();
-    let rule = Rule::new(fixture.limiter_with("milli", policy)).cost(|_| 500);
+    let rule = MessageRule::new(fixture.limiter_with("milli", policy)).cost(|_| 500);
     let gate = Gate::for_types(["SAY"]).limit(rule).build().unwrap();
     let mut connection = alice(&gate);
     assert_eq!(accepted_count(&mut connection, "SAY", 99), 4);
@@ -190,6 +198,6 @@ fn policy_change_applies_to_an_existing_gate() {
     let gate = Gate::for_types(["SAY"]).limit(say.clone()).build().unwrap();
     let mut connection = alice(&gate);
     let wider = Policy::per_second(1).capacity(7).build().unwrap();
-    say.reconfigure(wider, tidegate::Change::Reset).unwrap();
+    say.reconfigure(wider, tidegate::PolicyChange::Reset).unwrap();
     assert_eq!(accepted_count(&mut connection, "SAY", 99), 7);
 }

@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate::{Engine, MemoryStore, Policy, StoreHandle};
 use tidegate_core::{Limit, Operation};
-use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing, Verb};
-use tidegate_ws::{Connection, Gate, MessageDecision, Peer, Rule};
+use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, OperationKind, Timing};
+use tidegate_ws::{Connection, Gate, MessageDecision, MessageRule, Peer};
 
 use crate::fixture::{Session, connection_key, frame};
 
@@ -119,7 +119,7 @@ async fn bucket_of_a_dropped_future_is_reset_with_the_connection() {
 async fn buckets_of_a_connection_are_reset_in_batches() {
     let (store, engine) = faulty(Timing::WhenPolled);
     let rooms = engine.limiter("rooms", Policy::allowance(9).unwrap()).unwrap();
-    let of_room = Rule::<Session>::new(rooms)
+    let of_room = MessageRule::<Session>::new(rooms)
         .key(|context| context.connection_key().and(context.data().room.as_str()));
     let gate = Gate::for_types(["SAY"]).limit(of_room).build().unwrap();
     let mut connection = gate.connect(Peer::new(Session::default()));
@@ -131,7 +131,7 @@ async fn buckets_of_a_connection_are_reset_in_batches() {
     assert_eq!(store.inner().len(), 200);
     drop(connection);
     run_tasks().await;
-    assert_eq!((store.inner().len(), store.submissions_with(Verb::Reset)), (0, 4));
+    assert_eq!((store.inner().len(), store.submissions_with(OperationKind::Reset)), (0, 4));
 }
 
 #[tokio::test]
@@ -150,7 +150,7 @@ async fn buckets_are_reset_after_pending_calls() {
     run_tasks().await;
     store.open(1);
     run_tasks().await;
-    assert_eq!(store.unused_openings(), 0, "the call was executed");
+    assert_eq!(store.gate_permits(), 0, "the call was executed");
     assert_eq!(store.inner().len(), 0, "it left no untracked bucket");
 }
 
@@ -159,7 +159,7 @@ async fn connection_continues_after_a_dropped_future() {
     let (store, engine) = responding_late();
     let all = engine.limiter("all", Policy::allowance(2).unwrap()).unwrap();
     let slots = engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
-    let rule = Rule::new(slots).key(connection_key);
+    let rule = MessageRule::new(slots).key(connection_key);
     let gate = Gate::for_types(["SAY"]).limit(rule).connection_ceiling(all).build().unwrap();
     let mut connection: Connection<Session> = gate.connect(Peer::new(Session::default()));
     {
@@ -184,7 +184,7 @@ async fn connection_continues_after_a_dropped_future() {
 async fn slots_are_released_under_an_outdated_policy() {
     let slots = Limit::named("calls", Policy::concurrency(1, None).unwrap()).unwrap();
     // Another node has changed the policy, and this one does not know yet.
-    let (_, engine) = faulty(Behaviour::from(Timing::Deferred).taking_by(slots));
+    let (_, engine) = faulty(Behaviour::from(Timing::Deferred).overriding_limit(slots));
     let calls = engine.limiter("calls", Policy::per_second(1).build().unwrap()).unwrap();
     let gate = Gate::for_types(["SAY"]).limit(calls).build().unwrap();
     let MessageDecision::Accepted(token) = ingress(&gate).await else { panic!("refused") };

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tidegate::{Limiter, Policy, now_or_never};
 use tidegate_ws::{
-    ErrorCode, ErrorFrame, Gate, Invalid, MessageDecision, Peer, RELEASE_HINT_MS, RefusedMessage,
-    ReplyFrame, Rule,
+    ErrorCode, ErrorFrame, Gate, MessageDecision, MessageRule, Peer, RELEASE_HINT_MS,
+    RefusedMessage, ReplyFrame, ValidationError,
 };
 
 use crate::fixture::{Fixture, Session, is_accepted, send};
@@ -28,7 +28,7 @@ fn error_frame(gate: &Gate<Session>, frame: &str) -> String {
 const SAY: &str = r#"{"type":"SAY"}"#;
 
 fn gate_with_cost(limiter: Limiter, cost: i64) -> Gate<Session> {
-    Gate::for_types(["SAY"]).limit(Rule::new(limiter).cost(move |_| cost)).build().unwrap()
+    Gate::for_types(["SAY"]).limit(MessageRule::new(limiter).cost(move |_| cost)).build().unwrap()
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn validation_error_has_its_own_message() {
     let gate = Gate::for_types(["SAY"])
         .validate(|context, frame| {
             assert_eq!((context.message_type(), frame), ("SAY", SAY.as_bytes()));
-            Err(Invalid::new("text is \"missing\""))
+            Err(ValidationError::new("text is \"missing\""))
         })
         .build()
         .unwrap();

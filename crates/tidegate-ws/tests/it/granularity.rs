@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tidegate::Policy;
-use tidegate_ws::{Connection, Gate, KeyParts, Peer, RefusalReason, Rule, per_user_key};
+use tidegate_ws::{Connection, Gate, KeyParts, MessageRule, Peer, RefusalReason, per_user_key};
 
 use crate::fixture::{Fixture, Session, accepted_count, is_accepted, refusal_reason};
 
@@ -15,7 +15,7 @@ fn connect(gate: &Gate<Session>, user: &str) -> Connection<Session> {
 #[test]
 fn global_limit_over_all_users() {
     let fixture = Fixture::new();
-    let rule = Rule::new(fixture.limiter("global", 100_000, 100_000))
+    let rule = MessageRule::new(fixture.limiter("global", 100_000, 100_000))
         .key(|_| KeyParts::from(["rl", "all"]));
     let gate = Gate::for_types(["SAY"]).limit(rule).build().unwrap();
     let mut users: Vec<_> = (0..10).map(|user| connect(&gate, &user.to_string())).collect();
@@ -32,7 +32,7 @@ fn global_limit_over_all_users() {
 #[test]
 fn limit_per_user_over_connections_and_types() {
     let fixture = Fixture::new();
-    let rule = Rule::new(fixture.limiter("user", 100, 100)).key(per_user_key);
+    let rule = MessageRule::new(fixture.limiter("user", 100, 100)).key(per_user_key);
     let gate = Gate::for_types(["SAY", "PING"]).limit(rule).build().unwrap();
     let (mut phone, mut laptop) = (connect(&gate, "alice"), connect(&gate, "alice"));
     assert_eq!(accepted_count(&mut phone, "SAY", 60), 60);
@@ -43,7 +43,7 @@ fn limit_per_user_over_connections_and_types() {
 #[test]
 fn limit_per_address() {
     let fixture = Fixture::new();
-    let rule = Rule::new(fixture.limiter("ip", 50, 50)).key(|context| {
+    let rule = MessageRule::new(fixture.limiter("ip", 50, 50)).key(|context| {
         // Clients without an address are separated by connection.
         match context.ip() {
             Some(ip) => KeyParts::from(["rl", "ip", ip, context.message_type()]),
@@ -85,7 +85,7 @@ fn total_limit_per_connection() {
 #[test]
 fn limit_per_type() {
     let fixture = Fixture::new();
-    let compute = Rule::new(fixture.limiter("compute", 10, 10))
+    let compute = MessageRule::new(fixture.limiter("compute", 10, 10))
         .when(|context| context.message_type() == "Compute")
         .otherwise(fixture.limiter("rest", 100, 100));
     let gate = Gate::for_types(["SendMessage", "Compute"]).limit(compute).build().unwrap();
@@ -100,10 +100,10 @@ fn limit_per_type() {
 #[test]
 fn rule_for_one_type_on_top_of_a_shared_rule() {
     let fixture = Fixture::new();
-    let upload = Rule::new(fixture.limiter("upload", 1, 2))
+    let upload = MessageRule::new(fixture.limiter("upload", 1, 2))
         .key(per_user_key)
         .when(|context| context.message_type() == "Upload");
-    let all = Rule::new(fixture.limiter("all", 1, 5)).key(per_user_key);
+    let all = MessageRule::new(fixture.limiter("all", 1, 5)).key(per_user_key);
     let gate = Gate::for_types(["Upload", "SAY"]).limit(upload).limit(all).build().unwrap();
     let mut connection = connect(&gate, "alice");
     assert_eq!(accepted_count(&mut connection, "Upload", 9), 2);
@@ -114,7 +114,7 @@ fn rule_for_one_type_on_top_of_a_shared_rule() {
 #[test]
 fn limit_per_room() {
     let fixture = Fixture::new();
-    let rule = Rule::<Session>::new(fixture.limiter("room", 50, 50))
+    let rule = MessageRule::<Session>::new(fixture.limiter("room", 50, 50))
         .key(|context| KeyParts::from(["rl", "room", &context.data().room]));
     let gate = Gate::for_types(["SAY"]).limit(rule).build().unwrap();
     let join = |user: &str, room: &str| {
@@ -133,7 +133,7 @@ fn levels_are_charged_together_or_not_at_all() {
     let (user, room) = (fixture.limiter("user", 1, 10), fixture.limiter("room", 1, 3));
     let gate = Gate::for_types(["SAY"])
         .limit(user.clone())
-        .limit(Rule::new(room).key(|_| KeyParts::from(["rl", "room", "lobby"])))
+        .limit(MessageRule::new(room).key(|_| KeyParts::from(["rl", "room", "lobby"])))
         .build()
         .unwrap();
     let address: IpAddr = "203.0.113.9".parse().unwrap();

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tidegate::now_or_never;
 
 use tidegate_ws::{
-    Counter, Gate, GateBuilder, HOOK_QUEUE, Histogram, HookStats, Observer, OnExceeded, Peer,
-    RefusalReason,
+    Counter, Gate, GateBuilder, HOOK_QUEUE_CAPACITY, Histogram, HookStats, Observer, OnExceeded,
+    Peer, RefusalReason,
 };
 
 use crate::fixture::{Fixture, Session, frame, is_accepted, refusal_reason};
@@ -112,14 +112,14 @@ fn calls_beyond_the_queue_are_counted() {
         assert_eq!(refusal_reason(&mut connection, "SAY"), RefusalReason::Rate);
         starts.recv().unwrap();
         // One call is running; these fill the queue, and the last seven are dropped.
-        for _ in 0..HOOK_QUEUE + 7 {
+        for _ in 0..HOOK_QUEUE_CAPACITY + 7 {
             assert_eq!(refusal_reason(&mut connection, "SAY"), RefusalReason::Rate);
         }
         assert_eq!(gate.hook_stats().dropped, 7);
         assert_eq!(counts.hook_dropped.load(Ordering::SeqCst), 7);
         drop(release);
         drop((connection, gate));
-        assert_eq!(starts.iter().count(), HOOK_QUEUE);
+        assert_eq!(starts.iter().count(), HOOK_QUEUE_CAPACITY);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use proptest::prelude::*;
 use tidegate::KeyBuf;
 use tidegate_ws::{
-    Connection, Gate, IngressContext, KeyParts, Peer, RefusalReason, Rule,
+    Connection, Gate, IngressContext, KeyParts, MessageRule, Peer, RefusalReason,
     key_per_user_or_ip_per_type, key_per_user_per_type, per_user_key,
 };
 
@@ -88,7 +88,7 @@ fn anonymous_clients_are_separate_by_default() {
         assert_eq!(accepted_count(&mut user, "PING", 99), 2, "{name}");
     }
 
-    let chosen = Rule::new(fixture.limiter("shared", 1, 2)).key(key_per_user_or_ip_per_type);
+    let chosen = MessageRule::new(fixture.limiter("shared", 1, 2)).key(key_per_user_or_ip_per_type);
     let shared = Gate::for_types(["PING"]).limit(chosen).build().unwrap();
     assert_eq!(accepted_count(&mut shared.connect(Peer::new(Session::default())), "PING", 99), 2);
     assert_eq!(accepted_count(&mut shared.connect(Peer::new(Session::default())), "PING", 99), 0);
@@ -116,8 +116,10 @@ fn custom_key_functions_work() {
     for (form, text) in forms {
         let fixture = Fixture::new();
         let limiter = fixture.limiter("say", 1, 5);
-        let gate =
-            Gate::for_types(["PING"]).limit(Rule::new(limiter.clone()).key(form)).build().unwrap();
+        let gate = Gate::for_types(["PING"])
+            .limit(MessageRule::new(limiter.clone()).key(form))
+            .build()
+            .unwrap();
         let peer = Peer::new(Session { tier: "gold", ..Session::of("alice") })
             .ip("203.0.113.9".parse().unwrap())
             .id("c-1");
@@ -165,7 +167,7 @@ fn ceiling_bounds_invented_types() {
 fn unbounded_keys_show_in_inserted_buckets() {
     let fixture = Fixture::new();
     let number = AtomicU64::new(0);
-    let wrong = Rule::new(fixture.limiter("say", 1, 1)).key(move |context| {
+    let wrong = MessageRule::new(fixture.limiter("say", 1, 1)).key(move |context| {
         // A bucket for each message limits nothing.
         context.connection_key().and(number.fetch_add(1, Ordering::Relaxed).to_string())
     });
@@ -201,10 +203,10 @@ fn tenant_conn_collides_only_within_one_limiter() {
     let gate_of = |connections| {
         Gate::for_types(["SAY"])
             .limit(
-                Rule::new(users.clone())
+                MessageRule::new(users.clone())
                     .key(per_user_key)
                     .when(has_user)
-                    .otherwise(Rule::<Session>::new(connections).key(connection_key)),
+                    .otherwise(MessageRule::<Session>::new(connections).key(connection_key)),
             )
             .build()
             .unwrap()

@@ -9,7 +9,8 @@ use tidegate::{Engine, MemoryStore, Policy, StoreHandle, now_or_never};
 use tidegate_core::WallTime;
 use tidegate_testkit::faulty_store::{FaultyStore, Timing};
 use tidegate_ws::{
-    Gate, GateBuilder, Invalid, MessageDecision, OnExceeded, Peer, RefusalReason, ReplyFrame, Rule,
+    Gate, GateBuilder, MessageDecision, MessageRule, OnExceeded, Peer, RefusalReason, ReplyFrame,
+    ValidationError,
 };
 
 use crate::fixture::{Fixture, Session, accepted_count, frame, is_accepted, refusal_reason};
@@ -29,7 +30,7 @@ fn steps_run_in_the_documented_order() {
         .max_payload(20)
         .limit(say.clone())
         .max_in_flight(1)
-        .validate(|_, _| Err(Invalid::new("never")))
+        .validate(|_, _| Err(ValidationError::new("never")))
         .build()
         .unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
@@ -81,7 +82,7 @@ fn cost_functions_run_once_and_see_the_store_time() {
     fixture.clock.set_wall(WallTime::from_secs(1_700_000_000));
     let calls = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&calls);
-    let rule = Rule::new(fixture.limiter("say", 1, 9)).cost(move |context| {
+    let rule = MessageRule::new(fixture.limiter("say", 1, 9)).cost(move |context| {
         // The client's own timestamp is in the payload, which is not in the context.
         assert_eq!(context.received_at(), WallTime::from_secs(1_700_000_060));
         counter.fetch_add(1, Ordering::SeqCst);

@@ -21,7 +21,7 @@ fn too_large() -> String {
 /// A gate for one `SAY` in 1.5 s and messages of 100 bytes; `PING` is not limited.
 fn gate(fixture: &Fixture) -> GateBuilder<Session> {
     let policy = tidegate::Policy::per(2, Duration::from_secs(3)).capacity(1).build().unwrap();
-    let rule = tidegate_ws::Rule::new(fixture.limiter_with("say", policy))
+    let rule = tidegate_ws::MessageRule::new(fixture.limiter_with("say", policy))
         .when(|context| context.message_type() == "SAY");
     Gate::for_types(["SAY", "PING"]).limit(rule).max_payload(100)
 }

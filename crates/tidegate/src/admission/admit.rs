@@ -18,7 +18,9 @@ use crate::request::store_future::{StoreFuture, StoreRequest, sealed};
 
 use super::active_rules::{ActiveRules, Shared};
 use super::caller::Caller;
-use super::decision::{ChargedTiers, Pass, PassDetails, Rejection, Tier, Verdict};
+use super::decision::{
+    AdmissionDecision, AdmittedDetails, AdmittedRequest, ChargedTiers, Rejection, Tier,
+};
 use super::hint;
 use super::pending::InFlight;
 use super::rules::Mode;
@@ -36,9 +38,9 @@ pub struct Admit<'a> {
 }
 
 impl<'a> Admit<'a> {
-    /// Requests a [bill](super::Pass::bill), to [settle](super::Admission::settle) later. Costs an
-    /// allocation.
-    pub fn billed(mut self) -> Self {
+    /// Requests a [receipt](super::AdmittedRequest::receipt), to [settle](super::Admission::settle)
+    /// later. Costs an allocation.
+    pub fn with_receipt(mut self) -> Self {
         self.wants_receipt = true;
         self
     }
@@ -48,14 +50,18 @@ impl<'a> Admit<'a> {
     /// # Errors
     /// When the store is shared and has to be awaited. On the in-process store it never fails.
     #[inline]
-    pub fn now(self) -> Result<Verdict<'a>, StoreError> {
+    pub fn now(self) -> Result<AdmissionDecision<'a>, StoreError> {
         // `decide` is kept out of line, so that a disabled admission costs one load and nothing
         // else.
-        if self.is_off() { Ok(Verdict::Admitted(Pass::unchecked())) } else { self.decide() }
+        if self.is_off() {
+            Ok(AdmissionDecision::Admitted(AdmittedRequest::unchecked()))
+        } else {
+            self.decide()
+        }
     }
 
     #[inline(never)]
-    fn decide(self) -> Result<Verdict<'a>, StoreError> {
+    fn decide(self) -> Result<AdmissionDecision<'a>, StoreError> {
         let check = match self.precheck() {
             Precheck::Decided(result) => return Ok(result),
             Precheck::NeedsStore(check) => check,
@@ -96,7 +102,10 @@ impl<'a> Admit<'a> {
         if let Some(entry) = allow_listed {
             shared.allowed.fetch_add(1, Ordering::Relaxed);
             let charged = ChargedTiers::allow_listed(entry);
-            return Precheck::Decided(Verdict::Admitted(Pass { charged, ..uncharged(shared) }));
+            return Precheck::Decided(AdmissionDecision::Admitted(AdmittedRequest {
+                charged,
+                ..uncharged(shared)
+            }));
         }
         if let Some(threshold) = rules.threshold {
             if let Some(pending) = shared.pending.above(threshold) {
@@ -111,7 +120,9 @@ impl<'a> Admit<'a> {
         let client = rules.client.and_then(|_| caller.client_name(rules.missing_client));
         let organization = rules.organization.and(caller.organization);
         let charged = match (&client, organization) {
-            (None, None) => return Precheck::Decided(Verdict::Admitted(uncharged(shared))),
+            (None, None) => {
+                return Precheck::Decided(AdmissionDecision::Admitted(uncharged(shared)));
+            }
             (Some(_), None) => ChargedTiers::Client,
             (None, Some(_)) => ChargedTiers::Organization,
             (Some(_), Some(_)) => ChargedTiers::Both,
@@ -132,7 +143,7 @@ impl<'a> Admit<'a> {
 
 /// Result of the checks that need no store.
 enum Precheck<'a> {
-    Decided(Verdict<'a>),
+    Decided(AdmissionDecision<'a>),
     NeedsStore(StoreCheck<'a>),
 }
 
@@ -163,25 +174,25 @@ impl<'a> StoreCheck<'a> {
 
     /// Turns the outcomes of the fast path, which has no receipt, into a result.
     #[inline]
-    fn finish_fast(self, outcomes: Outcomes) -> Verdict<'a> {
+    fn finish_fast(self, outcomes: Outcomes) -> AdmissionDecision<'a> {
         if outcomes.iter().any(|outcome| outcome.retry.is_some()) {
             return self.denied(Denial::new(outcomes));
         }
-        Verdict::Admitted(self.admitted(outcomes))
+        AdmissionDecision::Admitted(self.admitted(outcomes))
     }
 
-    fn finish(self, decision: Decision) -> Verdict<'a> {
+    fn finish(self, decision: Decision) -> AdmissionDecision<'a> {
         match decision {
             Decision::Allowed(grant) => {
                 let missing = self.active.rules.missing_client;
                 let receipt = self.wants_receipt.then_some((grant.receipt, missing));
                 let degraded = grant.degraded;
-                let mut pass = self.admitted(grant.outcomes);
+                let mut admitted = self.admitted(grant.outcomes);
                 if receipt.is_some() || degraded.is_some() {
-                    pass.details =
-                        Some(Box::new(PassDetails { receipt, degraded, would_reject: None }));
+                    admitted.details =
+                        Some(Box::new(AdmittedDetails { receipt, degraded, would_reject: None }));
                 }
-                Verdict::Admitted(pass)
+                AdmissionDecision::Admitted(admitted)
             }
             Decision::Denied(denial) => self.denied(denial),
             // `Decision` is non-exhaustive; an unknown variant rejects.
@@ -190,15 +201,20 @@ impl<'a> StoreCheck<'a> {
     }
 
     #[inline]
-    fn admitted(self, outcomes: Outcomes) -> Pass<'a> {
+    fn admitted(self, outcomes: Outcomes) -> AdmittedRequest<'a> {
         let (in_flight, outcomes) = (Some(self.in_flight), Some(outcomes));
-        Pass { in_flight, charged: self.charged, outcomes, ..Pass::unchecked() }
+        AdmittedRequest {
+            in_flight,
+            charged: self.charged,
+            outcomes,
+            ..AdmittedRequest::unchecked()
+        }
     }
 
-    fn denied(&self, denial: Denial) -> Verdict<'a> {
+    fn denied(&self, denial: Denial) -> AdmissionDecision<'a> {
         let tiers = self.charged.tiers();
         let first = denial.outcomes.iter().position(|outcome| outcome.retry.is_some());
-        let tier = tiers.get(first.unwrap_or(denial.by)).copied().unwrap_or(Tier::Client);
+        let tier = tiers.get(first.unwrap_or(denial.binding)).copied().unwrap_or(Tier::Client);
         let id = match tier {
             Tier::Organization => self.caller.organization,
             _ => self.caller.client.or(self.caller.connection),
@@ -232,9 +248,12 @@ pub(super) fn target<'t>(
     }
 }
 
-/// A pass that charged no bucket. The request is pending nevertheless.
-fn uncharged<'a>(shared: &Shared) -> Pass<'a> {
-    Pass { in_flight: Some(InFlight::start(&shared.pending)), ..Pass::unchecked() }
+/// An admission that charged no bucket. The request is pending nevertheless.
+fn uncharged<'a>(shared: &Shared) -> AdmittedRequest<'a> {
+    AdmittedRequest {
+        in_flight: Some(InFlight::start(&shared.pending)),
+        ..AdmittedRequest::unchecked()
+    }
 }
 
 fn backpressure<'a>(retry: Retry) -> Rejection<'a> {
@@ -248,19 +267,28 @@ fn backpressure<'a>(retry: Retry) -> Rejection<'a> {
     }
 }
 
-fn reject<'a>(shared: &Shared, active: &ActiveRules, mut rejection: Rejection<'a>) -> Verdict<'a> {
+fn reject<'a>(
+    shared: &Shared,
+    active: &ActiveRules,
+    mut rejection: Rejection<'a>,
+) -> AdmissionDecision<'a> {
     rejection.retry =
         hint::with_jitter(rejection.retry, &shared.jitter, active.rules.jitter_percent);
     match active.rules.mode {
         Mode::Enforce => {
             shared.rejected.add(rejection.tier);
-            Verdict::Rejected(rejection)
+            AdmissionDecision::Rejected(rejection)
         }
         Mode::Shadow => {
             shared.shadowed.add(rejection.tier);
-            let details =
-                Box::new(PassDetails { would_reject: Some(rejection), ..PassDetails::default() });
-            Verdict::Admitted(Pass { details: Some(details), ..uncharged(shared) })
+            let details = Box::new(AdmittedDetails {
+                would_reject: Some(rejection),
+                ..AdmittedDetails::default()
+            });
+            AdmissionDecision::Admitted(AdmittedRequest {
+                details: Some(details),
+                ..uncharged(shared)
+            })
         }
     }
 }
@@ -268,7 +296,7 @@ fn reject<'a>(shared: &Shared, active: &ActiveRules, mut rejection: Rejection<'a
 impl sealed::Sealed for Admit<'_> {}
 
 impl<'a> StoreRequest<'a> for Admit<'a> {
-    type Output = Result<Verdict<'a>, StoreError>;
+    type Output = Result<AdmissionDecision<'a>, StoreError>;
 
     fn is_local(&self) -> bool {
         self.engine.store().local().is_some()
@@ -281,7 +309,7 @@ impl<'a> StoreRequest<'a> for Admit<'a> {
     fn run_shared(self) -> Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>> {
         Box::pin(async move {
             if self.is_off() {
-                return Ok(Verdict::Admitted(Pass::unchecked()));
+                return Ok(AdmissionDecision::Admitted(AdmittedRequest::unchecked()));
             }
             match self.precheck() {
                 Precheck::Decided(result) => Ok(result),
@@ -298,7 +326,7 @@ impl<'a> StoreRequest<'a> for Admit<'a> {
 }
 
 impl<'a> IntoFuture for Admit<'a> {
-    type Output = Result<Verdict<'a>, StoreError>;
+    type Output = Result<AdmissionDecision<'a>, StoreError>;
     type IntoFuture = StoreFuture<'a, Self, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {

@@ -75,27 +75,27 @@ impl ChargedTiers {
 
 /// Whether a request is admitted.
 #[derive(Debug)]
-#[must_use = "an unread verdict admits every request"]
+#[must_use = "an unread decision admits every request"]
 #[non_exhaustive]
-pub enum Verdict<'a> {
-    /// The request is admitted. It is pending until the pass is dropped.
-    Admitted(Pass<'a>),
+pub enum AdmissionDecision<'a> {
+    /// The request is admitted. It is pending until the value is dropped.
+    Admitted(AdmittedRequest<'a>),
     /// The request is rejected, and nothing was spent.
     Rejected(Rejection<'a>),
 }
 
-impl<'a> Verdict<'a> {
+impl<'a> AdmissionDecision<'a> {
     /// Whether the request is admitted.
     #[must_use]
     pub const fn is_admitted(&self) -> bool {
         matches!(self, Self::Admitted(_))
     }
 
-    /// The pass of an admitted request.
+    /// The admitted request; `None` if it was rejected.
     #[must_use]
-    pub fn admitted(self) -> Option<Pass<'a>> {
+    pub fn admitted(self) -> Option<AdmittedRequest<'a>> {
         match self {
-            Self::Admitted(pass) => Some(pass),
+            Self::Admitted(admitted) => Some(admitted),
             Self::Rejected(_) => None,
         }
     }
@@ -112,25 +112,25 @@ impl<'a> Verdict<'a> {
 
 /// An admitted request. It counts as pending while this value lives.
 #[derive(Debug)]
-#[must_use = "the request counts as pending only while its pass lives"]
-pub struct Pass<'a> {
+#[must_use = "the request counts as pending only while this value lives"]
+pub struct AdmittedRequest<'a> {
     pub(super) in_flight: Option<InFlight>,
     pub(super) charged: ChargedTiers,
     pub(super) outcomes: Option<Outcomes>,
-    pub(super) details: Option<Box<PassDetails<'a>>>,
+    pub(super) details: Option<Box<AdmittedDetails<'a>>>,
 }
 
 /// Fields that few passes have, boxed to keep the others small.
 #[derive(Debug, Default)]
-pub(super) struct PassDetails<'a> {
+pub(super) struct AdmittedDetails<'a> {
     /// The receipt, and how the client was named.
     pub(super) receipt: Option<(Receipt, MissingClient)>,
     pub(super) degraded: Option<FailureRule>,
     pub(super) would_reject: Option<Rejection<'a>>,
 }
 
-impl<'a> Pass<'a> {
-    /// The pass of an admission that is switched off.
+impl<'a> AdmittedRequest<'a> {
+    /// Admitted by an admission that is switched off.
     #[inline]
     pub(super) const fn unchecked() -> Self {
         Self { in_flight: None, charged: ChargedTiers::None, outcomes: None, details: None }
@@ -143,11 +143,11 @@ impl<'a> Pass<'a> {
     }
 
     /// The input of [`Admission::settle`](super::Admission::settle); `None` if nothing was charged
-    /// or no bill was [requested](super::Admit::billed).
+    /// or no receipt was [requested](super::Admit::with_receipt).
     #[must_use]
-    pub fn bill(&self) -> Option<Bill> {
+    pub fn receipt(&self) -> Option<AdmissionReceipt> {
         let (receipt, missing_client) = self.details.as_ref()?.receipt.clone()?;
-        Some(Bill { charged: self.charged, missing_client, receipt })
+        Some(AdmissionReceipt { charged: self.charged, missing_client, receipt })
     }
 
     /// The kind of allow-list entry that admitted the caller: its organization's or its own; `None`
@@ -159,8 +159,8 @@ impl<'a> Pass<'a> {
     /// let rules = Rules::default().allow_client("acme", "export");
     /// let admission = Admission::new(&Engine::new(), rules)?;
     /// let caller = Caller::new().organization("acme").client("export");
-    /// let pass = admission.admit(caller).now()?.admitted().unwrap();
-    /// assert_eq!(pass.allow_listed(), Some(Tier::Client));
+    /// let admitted = admission.admit(caller).now()?.admitted().unwrap();
+    /// assert_eq!(admitted.allow_listed(), Some(Tier::Client));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
@@ -191,7 +191,7 @@ impl<'a> Pass<'a> {
         self.details.as_ref()?.degraded
     }
 
-    /// Converts the pass into the guard that keeps the request pending, for callers that need
+    /// Converts the value into the guard that keeps the request pending, for callers that need
     /// nothing else of it.
     #[must_use]
     pub fn into_in_flight(self) -> Option<InFlight> {
@@ -201,7 +201,7 @@ impl<'a> Pass<'a> {
 
 /// A record of what a request was charged, to settle later.
 #[derive(Clone, Debug)]
-pub struct Bill {
+pub struct AdmissionReceipt {
     pub(super) charged: ChargedTiers,
     /// How the client was named at that time.
     pub(super) missing_client: MissingClient,

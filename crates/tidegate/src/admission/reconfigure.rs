@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use tidegate_core::{Change, Limit, Policy};
+use tidegate_core::{Limit, Policy, PolicyChange};
 
 use crate::live_limit::{LimitWatcher, LiveLimit};
 
@@ -16,18 +16,18 @@ impl Admission {
     ///
     /// ```
     /// use tidegate::admission::{Admission, Rules};
-    /// use tidegate::{Change, Engine, Policy};
+    /// use tidegate::{Engine, Policy, PolicyChange};
     /// let admission = Admission::new(&Engine::new(), Rules::default())?;
     /// let faster = Policy::per_second(200).capacity(400).build()?;
-    /// admission.reconfigure(admission.rules().client(faster), Change::KeepTokens)?;
-    /// assert!(admission.reconfigure(Rules::default().backpressure(0), Change::KeepTokens).is_err());
+    /// admission.reconfigure(admission.rules().client(faster), PolicyChange::KeepTokens)?;
+    /// assert!(admission.reconfigure(Rules::default().backpressure(0), PolicyChange::KeepTokens).is_err());
     /// assert_eq!(admission.rules().client_policy(), Some(&faster));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// When the new rules are invalid. The old rules stay in force.
-    pub fn reconfigure(&self, rules: Rules, change: Change) -> Result<(), AdmissionError> {
+    pub fn reconfigure(&self, rules: Rules, change: PolicyChange) -> Result<(), AdmissionError> {
         rules.check()?;
         let mut tiers = self.shared.tiers.lock().unwrap_or_else(PoisonError::into_inner);
         let known = [&tiers.client, &tiers.organization];

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tidegate_core::{Change, Limit, LimitError};
+use tidegate_core::{Limit, LimitError, PolicyChange};
 
 use crate::live_limit::LiveLimit;
 
@@ -160,7 +160,7 @@ fn restore_retired(retired: &Retired, live_limit: LiveLimit) -> Arc<LiveLimit> {
     let limit = live_limit.limit();
     if let Some(live) = retired.live.upgrade().filter(|live| live.has_same_schedule(&live_limit)) {
         let same = live.limit().policy() == limit.policy();
-        if same || live.replace_policy(*limit.policy(), Change::KeepTokens).is_ok() {
+        if same || live.replace_policy(*limit.policy(), PolicyChange::KeepTokens).is_ok() {
             live.replace_failure_rule(limit.failure_rule());
             return live;
         }
@@ -176,7 +176,7 @@ fn revive(retired: &Limit, limit: &Limit) -> Result<Limit, LimitError> {
     let revived = if retired.policy() == limit.policy() {
         retired.clone()
     } else {
-        retired.revise(*limit.policy(), Change::KeepTokens)?
+        retired.revise(*limit.policy(), PolicyChange::KeepTokens)?
     };
     Ok(revived.on_failure(limit.failure_rule()))
 }

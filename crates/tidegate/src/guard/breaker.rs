@@ -59,9 +59,9 @@ impl Default for Breaker {
     fn default() -> Self {
         let settings = BreakerSettings::after_failures(FAILURE_THRESHOLD)
             .pause(FIRST_PROBE_DELAY, MAX_PROBE_INTERVAL)
-            .relapse_within(MAX_PROBE_INTERVAL);
+            .keep_backoff_within(MAX_PROBE_INTERVAL);
         let machine = CircuitBreaker::new(settings);
-        let epoch = AtomicU64::new(machine.closed().map_or(DOWN, Epoch::number));
+        let epoch = AtomicU64::new(machine.closed_epoch().map_or(DOWN, Epoch::number));
         let state =
             Mutex::new(State { machine, prober: None, probers_started: 0, verified_at: None });
         Self { epoch, is_failing: AtomicBool::new(false), state, origin: Instant::now() }
@@ -104,7 +104,7 @@ impl Breaker {
         let mut state = self.lock();
         let pause = timeout.saturating_add(FIRST_PROBE_DELAY);
         let just_now = |probed: Instant| now.saturating_duration_since(probed) < pause;
-        if state.machine.closed() != Some(epoch) || state.verified_at.is_some_and(just_now) {
+        if state.machine.closed_epoch() != Some(epoch) || state.verified_at.is_some_and(just_now) {
             return false;
         }
         state.verified_at = Some(now);
@@ -131,7 +131,7 @@ impl Breaker {
     /// `timeout` is the longest time that one probe takes.
     pub(super) fn register_prober(&self, now: Instant, timeout: Duration) -> Option<ProberId> {
         let mut state = self.lock();
-        let due = state.machine.due()?;
+        let due = state.machine.next_trial_at()?;
         let is_stuck = due.after(timeout.saturating_add(STUCK_AFTER)) < self.time(now);
         if state.prober.is_some() && !is_stuck {
             return None;
@@ -144,7 +144,7 @@ impl Breaker {
     /// Time of the next probe; `None` if this prober has been replaced or the store is up.
     pub(super) fn next_probe(&self, prober: ProberId) -> Option<Instant> {
         let state = self.lock();
-        let due = if state.prober == Some(prober) { state.machine.due() } else { None };
+        let due = if state.prober == Some(prober) { state.machine.next_trial_at() } else { None };
         due.map(|due| self.origin + due.since(Time::ZERO))
     }
 
@@ -157,7 +157,7 @@ impl Breaker {
     /// still the current one. One success is enough: it came within the timeout of a call, and if
     /// calls fail again, the breaker soon notices.
     pub(super) fn probe_succeeded(&self, prober: ProberId, now: Instant) -> Option<Duration> {
-        match self.settle_probe(prober, CallOutcome::Answered, now, 0)? {
+        match self.settle_probe(prober, CallOutcome::Succeeded, now, 0)? {
             Transition::Closed(down) => Some(down),
             Transition::Opened(_) => None,
         }
@@ -176,9 +176,9 @@ impl Breaker {
         if state.prober != Some(prober) {
             return None;
         }
-        let trial = state.machine.trial()?;
+        let trial = state.machine.start_trial()?;
         let transition = state.machine.settle(trial, outcome, self.time(now), jitter);
-        if outcome == CallOutcome::Answered {
+        if outcome == CallOutcome::Succeeded {
             state.prober = None;
         }
         self.publish(&state);
@@ -195,13 +195,13 @@ impl Breaker {
 
     /// Time until a retry makes sense.
     pub(super) fn retry_after(&self, now: Instant) -> Duration {
-        let due = self.lock().machine.due();
+        let due = self.lock().machine.next_trial_at();
         due.map_or(MIN_RETRY_AFTER, |due| due.since(self.time(now)).max(MIN_RETRY_AFTER))
     }
 
     /// Copies the state that callers read without the lock.
     fn publish(&self, state: &State) {
-        let number = state.machine.closed().map_or(DOWN, Epoch::number);
+        let number = state.machine.closed_epoch().map_or(DOWN, Epoch::number);
         self.is_failing.store(state.machine.failures() != 0, Ordering::Relaxed);
         self.epoch.store(number, Ordering::Release);
     }

@@ -9,7 +9,7 @@ use tidegate_core::{FailureRule, Store};
 use tidegate_memory::clock::Clock;
 use tidegate_memory::{MemoryError, MemoryStore, MemoryStoreBuilder, Overflow};
 
-use super::Guarded;
+use super::GuardedStore;
 use super::fallback::Fallback;
 use super::nodes::Nodes;
 use super::receipts::LocalStore;
@@ -30,16 +30,16 @@ pub enum GuardError {
     Memory(#[from] MemoryError),
 }
 
-/// Builds a [`Guarded`] store.
+/// Builds a [`GuardedStore`].
 ///
 /// ```
 /// use std::sync::Arc;
 /// use std::time::Duration;
-/// use tidegate::guard::Guarded;
+/// use tidegate::guard::GuardedStore;
 /// use tidegate::{FailureRule, MemoryStore, Store};
 ///
 /// let store: Arc<dyn Store> = Arc::new(MemoryStore::new()); // any store
-/// let guarded = Guarded::builder(store)
+/// let guarded = GuardedStore::builder(store)
 ///     .timeout(Duration::from_millis(20))
 ///     .default_rule(FailureRule::Closed)
 ///     .expected_nodes(3.try_into()?)
@@ -115,13 +115,13 @@ impl GuardBuilder {
     /// # Errors
     /// When the timeout is below 1 ms, the memory is below 1 MiB or above 1 TiB, or the operating
     /// system provides no random bytes.
-    pub fn build(self) -> Result<Guarded, GuardError> {
+    pub fn build(self) -> Result<GuardedStore, GuardError> {
         if self.timeout < MIN_TIMEOUT {
             return Err(GuardError::Timeout(self.timeout));
         }
         let fallback = Fallback::new(LocalStore::build(self.local)?, self.default_rule);
         let nodes = Nodes::new(self.expected_nodes);
-        Ok(Guarded::new(self.timeout, fallback, nodes, self.store))
+        Ok(GuardedStore::new(self.timeout, fallback, nodes, self.store))
     }
 }
 

@@ -8,7 +8,9 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Answer, Answers, FailureRule, Operation, Store, StoreError, Time};
+use tidegate_core::{
+    FailureRule, Operation, Store, StoreError, StoreResponse, StoreResponses, Time,
+};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
@@ -18,7 +20,7 @@ use super::fallback::{Fallback, FallbackContext};
 use super::holds::{self, PendingHolds};
 use super::nodes::Nodes;
 use super::stats::Counters;
-use super::{NotAsked, deadline, prober};
+use super::{NotCalled, deadline, prober};
 use crate::store_handle::missing_answer;
 
 /// State shared by the clones of a guard.
@@ -28,7 +30,7 @@ pub(super) struct Inner {
     pub(super) fallback: Fallback,
     nodes: Nodes,
     pub(super) holds: PendingHolds,
-    /// When [`Guarded::check`](super::Guarded::check) last probed the store.
+    /// When [`GuardedStore::check`](super::GuardedStore::check) last probed the store.
     pub(super) checked: Mutex<Option<Instant>>,
     pub(super) counters: Counters,
     /// Degraded decisions before the store last went down.
@@ -44,7 +46,7 @@ pub(super) struct Inner {
 pub(super) async fn call_store(
     guard: &Arc<Inner>,
     operations: &[Operation<'_>],
-    answers: &mut Answers,
+    answers: &mut StoreResponses,
 ) {
     // Checked here and not when the future was created: it may be awaited much later.
     let (epoch, span) = match guard.begin_call() {
@@ -57,7 +59,7 @@ pub(super) async fn call_store(
     let is_own_receipt = |operation: &&Operation<'_>| guard.fallback.local.has_issued(operation);
     let forwarded: SmallVec<[Operation<'_>; 1]> =
         operations.iter().filter(|operation| !is_own_receipt(operation)).copied().collect();
-    let mut received = Answers::new();
+    let mut received = StoreResponses::new();
     let timeout_kind =
         if span < guard.timeout { TimeoutKind::Shortened } else { TimeoutKind::Full };
     if !forwarded.is_empty() {
@@ -95,7 +97,7 @@ enum TimeoutKind {
 fn record_result(
     guard: &Arc<Inner>,
     epoch: Epoch,
-    received: &Answers,
+    received: &StoreResponses,
     cut_off: Option<TimeoutKind>,
 ) {
     let failed = |answer: &Result<_, StoreError>| answer.as_ref().err().is_some_and(is_failure);
@@ -165,21 +167,21 @@ impl Inner {
     }
 
     /// The current epoch and the timeout, if the store can be called.
-    fn begin_call(&self) -> Result<(Epoch, Duration), NotAsked> {
+    fn begin_call(&self) -> Result<(Epoch, Duration), NotCalled> {
         let epoch = self.breaker.current_epoch().ok_or_else(|| self.down())?;
         if Handle::try_current().is_err() {
             self.no_runtime_logged.call_once(|| {
                 tracing::warn!("store called outside a tokio runtime; deciding by failure rules");
             });
-            return Err(NotAsked::NoRuntime);
+            return Err(NotCalled::NoRuntime);
         }
         let span = deadline::effective_timeout(self.timeout);
-        if span.is_zero() { Err(NotAsked::TooLate) } else { Ok((epoch, span)) }
+        if span.is_zero() { Err(NotCalled::DeadlinePassed) } else { Ok((epoch, span)) }
     }
 
     /// Why a store that is down is not called.
-    pub(super) fn down(&self) -> NotAsked {
-        NotAsked::Down { retry_after: self.retry_after() }
+    pub(super) fn down(&self) -> NotCalled {
+        NotCalled::Down { retry_after: self.retry_after() }
     }
 
     /// Time until a retry makes sense.
@@ -209,9 +211,9 @@ impl Inner {
     pub(super) fn answer_without_store(
         &self,
         operations: &[Operation<'_>],
-        answers: &mut Answers,
+        answers: &mut StoreResponses,
         most_lenient: FailureRule,
-        reason: impl Fn() -> NotAsked,
+        reason: impl Fn() -> NotCalled,
     ) {
         answers.extend(operations.iter().map(|operation| {
             if self.fallback.local.has_issued(operation) {
@@ -225,9 +227,9 @@ impl Inner {
     fn answer_or_fall_back(
         &self,
         operation: &Operation<'_>,
-        answer: Result<Answer, StoreError>,
+        answer: Result<StoreResponse, StoreError>,
         timeout_kind: TimeoutKind,
-    ) -> Result<Answer, StoreError> {
+    ) -> Result<StoreResponse, StoreError> {
         let error = match answer {
             Ok(answer) => {
                 self.mirror_locally(operation, &answer);
@@ -249,9 +251,9 @@ impl Inner {
     }
 
     /// Repeats locally what the store has done, where the effect has to outlast an outage.
-    fn mirror_locally(&self, operation: &Operation<'_>, answer: &Answer) {
+    fn mirror_locally(&self, operation: &Operation<'_>, answer: &StoreResponse) {
         match (operation, answer) {
-            (Operation::Hold { target, .. }, Answer::Held(span)) => {
+            (Operation::Hold { target, .. }, StoreResponse::HeldFor(span)) => {
                 // If there is no space for it here, the store's own hold still applies.
                 let _ = self.fallback.hold(target, *span, self.context(FailureRule::Local));
             }
@@ -268,7 +270,7 @@ impl Inner {
         operation: &Operation<'_>,
         most_lenient: FailureRule,
         error: impl FnOnce() -> StoreError,
-    ) -> Result<Answer, StoreError> {
+    ) -> Result<StoreResponse, StoreError> {
         let answer = self.fallback.answer(
             operation,
             self.context(most_lenient),
@@ -276,10 +278,10 @@ impl Inner {
             error,
         );
         match (operation, &answer) {
-            (_, Ok(Answer::Decision(decision))) => {
+            (_, Ok(StoreResponse::Decision(decision))) => {
                 decision.degraded().into_iter().for_each(|rule| self.counters.degraded(rule));
             }
-            (Operation::Hold { target, .. }, Ok(Answer::Held(span))) => {
+            (Operation::Hold { target, .. }, Ok(StoreResponse::HeldFor(span))) => {
                 let now = self.time();
                 self.holds.add(target, now.after(*span), now);
             }

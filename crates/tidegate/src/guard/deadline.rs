@@ -14,7 +14,7 @@ tokio::task_local! {
 
 /// Runs a future on behalf of a caller that gives up after `deadline`.
 ///
-/// A call to a [`Guarded`](super::Guarded) store gets three quarters of the time left until the
+/// A call to a [`GuardedStore`](super::GuardedStore) gets three quarters of the time left until the
 /// deadline, if that is less than the timeout. The rest is for the caller to act on the answer.
 /// Timers have a resolution of a millisecond, so a deadline of a few milliseconds is only that
 /// precise.
@@ -31,18 +31,18 @@ tokio::task_local! {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::Arc;
 /// use std::time::Duration;
-/// use tidegate::guard::{Guarded, within};
+/// use tidegate::guard::{GuardedStore, within};
 /// use tidegate::{Engine, MemoryStore, Policy};
 ///
-/// let store = Guarded::builder(Arc::new(MemoryStore::new())).build()?;
+/// let store = GuardedStore::builder(Arc::new(MemoryStore::new())).build()?;
 /// let engine = Engine::on(store);
 /// let limiter = engine.limiter("api", Policy::per_second(10).build()?)?;
 /// let take = async { limiter.take("alice").await };
-/// assert!(within(Duration::from_millis(20), take).await?.is_allowed());
+/// assert!(with_deadline(Duration::from_millis(20), take).await?.is_allowed());
 /// # Ok(())
 /// # }
 /// ```
-pub fn within<F: Future>(deadline: Duration, future: F) -> impl Future<Output = F::Output> {
+pub fn with_deadline<F: Future>(deadline: Duration, future: F) -> impl Future<Output = F::Output> {
     let own = Instant::now().checked_add(deadline);
     async move {
         let outer = DEADLINE.try_with(|outer| *outer).ok().flatten();

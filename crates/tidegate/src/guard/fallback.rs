@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{
-    Answer, Charge, ChargeError, Decision, Denial, FailureRule, Grant, Key, Limit, Operation,
-    Outcome, Outcomes, Policy, Receipt, Retry, StoreError, Target, Time, decide,
+    Charge, ChargeError, Decision, Denial, FailureRule, Grant, Key, Limit, Operation, Outcome,
+    Outcomes, Policy, Receipt, Retry, StoreError, StoreResponse, Target, Time, decide,
 };
 use tidegate_memory::MemoryStore;
 
@@ -81,8 +81,8 @@ impl Fallback {
         context: FallbackContext,
         retry_after: impl FnOnce() -> Duration,
         error: impl FnOnce() -> StoreError,
-    ) -> Result<Answer, StoreError> {
-        let decided = |decision: Result<_, _>| decision.map(Answer::Decision);
+    ) -> Result<StoreResponse, StoreError> {
+        let decided = |decision: Result<_, _>| decision.map(StoreResponse::Decision);
         match *operation {
             Operation::Take(charges) => {
                 decided(self.decide(Verb::Take, charges, context, retry_after))
@@ -117,7 +117,7 @@ impl Fallback {
         target: &Target<'_>,
         span: Duration,
         context: FallbackContext,
-    ) -> Option<Result<Answer, StoreError>> {
+    ) -> Option<Result<StoreResponse, StoreError>> {
         let LimitMode::Local(share) = self.mode_of(target.limit, context) else { return None };
         let target = Target { limit: &share, ..*target };
         Some(self.local.store().execute(&Operation::Hold { target, span }))
@@ -177,15 +177,15 @@ impl Fallback {
         Ok(Decision::Allowed(Grant::new(outcomes, wait, receipt).degraded(rule)))
     }
 
-    /// One stamp per charge: that of its share, or `NOT_CHARGED`.
+    /// One record per charge: that of its share, or `NOT_CHARGED`.
     fn receipt(&self, modes: &[LimitMode], local: Option<&Grant>) -> Receipt {
-        let mut charged = local.iter().flat_map(|grant| grant.receipt.stamps()).copied();
-        let stamps = modes.iter().map(|mode| match mode {
+        let mut charged = local.iter().flat_map(|grant| grant.receipt.charges()).copied();
+        let records = modes.iter().map(|mode| match mode {
             LimitMode::Open | LimitMode::Closed => NOT_CHARGED,
             LimitMode::Local(_) => charged.next().unwrap_or(NOT_CHARGED),
         });
         let start = local.map_or(Time::ZERO, |grant| grant.receipt.start());
-        Receipt::new(self.local.issuer(), start, stamps)
+        Receipt::new(self.local.issuer(), start, records)
     }
 
     /// The failure rule of a limit.
@@ -278,7 +278,7 @@ fn check_charges(charges: &[Charge<'_>]) -> Result<(), ChargeError> {
 fn check_then_fail<'a>(
     keys: impl ExactSizeIterator<Item = Key<'a>>,
     error: impl FnOnce() -> StoreError,
-) -> Result<Answer, StoreError> {
+) -> Result<StoreResponse, StoreError> {
     decide::check_list(keys)?;
     Err(error())
 }

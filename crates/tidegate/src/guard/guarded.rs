@@ -5,7 +5,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::{Answers, FailureRule, Limit, Operation, Probe, Store, Submission, WallTime};
+use tidegate_core::{
+    FailureRule, Limit, Operation, Probe, Store, StoreResponses, Submission, WallTime,
+};
 use tokio::time::Instant;
 
 use super::builder::GuardBuilder;
@@ -25,19 +27,19 @@ use super::stats::GuardStats;
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::Arc;
-/// use tidegate::guard::Guarded;
+/// use tidegate::guard::GuardedStore;
 /// use tidegate::{Engine, FailureRule, Policy, Store};
-/// use tidegate_core::{Answers, Operation, Submission};
+/// use tidegate_core::{Operation, StoreResponses, Submission};
 ///
 /// #[derive(Debug)]
 /// struct Dead;
 /// impl Store for Dead {
-///     fn submit<'a>(&'a self, _: &'a [Operation<'a>], _: &'a mut Answers) -> Submission<'a> {
+///     fn submit<'a>(&'a self, _: &'a [Operation<'a>], _: &'a mut StoreResponses) -> Submission<'a> {
 ///         Submission::Pending(Box::pin(std::future::pending()))
 ///     }
 /// }
 ///
-/// let store = Guarded::builder(Arc::new(Dead)).expected_nodes(4.try_into()?).build()?;
+/// let store = GuardedStore::builder(Arc::new(Dead)).expected_nodes(4.try_into()?).build()?;
 /// let engine = Engine::on(store.clone());
 /// let limiter = engine.limiter("api", Policy::per_second(10).capacity(100).build()?)?;
 /// for _ in 0..25 {
@@ -51,11 +53,11 @@ use super::stats::GuardStats;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Guarded {
+pub struct GuardedStore {
     inner: Arc<Inner>,
 }
 
-impl Guarded {
+impl GuardedStore {
     /// Returns a builder for a guard around this store.
     ///
     /// A store that can fail must implement [`Store::probe`]. The default probe always succeeds:
@@ -109,11 +111,11 @@ impl Guarded {
     }
 }
 
-impl Store for Guarded {
+impl Store for GuardedStore {
     fn submit<'a>(
         &'a self,
         operations: &'a [Operation<'a>],
-        answers: &'a mut Answers,
+        answers: &'a mut StoreResponses,
     ) -> Submission<'a> {
         match self.inner.breaker.current_epoch() {
             Some(_) => Submission::Pending(Box::pin(call_store(&self.inner, operations, answers))),
@@ -139,15 +141,15 @@ impl Store for Guarded {
     }
 }
 
-impl Clone for Guarded {
+impl Clone for GuardedStore {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone() }
     }
 }
 
-impl fmt::Debug for Guarded {
+impl fmt::Debug for GuardedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guarded")
+        f.debug_struct("GuardedStore")
             .field("is_up", &self.is_up())
             .field("stats", &self.inner.counters.read())
             .field("store", &&*self.inner.store)

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tidegate_core::{Answers, KeyBuf, Limit, Operation, Target, Time, Windows};
+use tidegate_core::{KeyBuf, Limit, Operation, StoreResponses, Target, Time, Windows};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
@@ -139,7 +139,7 @@ async fn deliver(guard: Weak<Inner>) {
                 span: until.since(now),
             })
             .collect();
-        let mut answers = Answers::new();
+        let mut answers = StoreResponses::new();
         let in_time = timeout(guard.timeout, guard.store.submit(&operations, &mut answers)).await;
         let missing = in_time.is_err() || answers.len() < holds.len();
         let mut failed = missing;

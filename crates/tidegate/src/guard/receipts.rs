@@ -1,15 +1,15 @@
 //! Receipts of decisions made without the store: settled, released and renewed on the node that
 //! charged them, also after the store is back.
 //!
-//! They carry the issuer number of the guard's own store and one stamp per charge, so they can be
-//! serialised like any other receipt. A charge that was not counted has a stamp without a bucket.
+//! They carry the issuer number of the guard's own store and one record per charge, so they can be
+//! serialised like any other receipt. A charge that was not counted has a record without a bucket.
 
 use std::num::NonZeroU32;
 
 use smallvec::SmallVec;
 use tidegate_core::{
-    Answer, Correction, Limit, Operation, Outcomes, Place, Receipt, ReceiptError, Settlement,
-    Stamp, State, StoreError, Target, decide,
+    BucketLocation, ChargeRecord, Correction, Limit, Operation, Outcomes, Receipt, ReceiptError,
+    Settlement, State, StoreError, StoreResponse, Target, decide,
 };
 use tidegate_memory::{MemoryError, MemoryStore, MemoryStoreBuilder};
 
@@ -17,9 +17,9 @@ use super::fallback::full_outcome;
 use super::share::Shares;
 use crate::request::FromAnswer as _;
 
-/// Stamp of a charge that was not counted. The in-process store never numbers a bucket zero.
-pub(super) const NOT_CHARGED: Stamp =
-    Stamp { bucket: 0, place: Place::Own, generation: 0, state: State::Fresh };
+/// Record of a charge that was not counted. The in-process store never numbers a bucket zero.
+pub(super) const NOT_CHARGED: ChargeRecord =
+    ChargeRecord { bucket: 0, location: BucketLocation::Own, generation: 0, state: State::Fresh };
 
 /// The guard's own store, which is the issuer of its receipts, and the shares that it enforces.
 #[derive(Debug)]
@@ -60,10 +60,10 @@ impl LocalStore {
         &self,
         operation: &Operation<'_>,
         nodes: NonZeroU32,
-    ) -> Result<Answer, StoreError> {
+    ) -> Result<StoreResponse, StoreError> {
         match *operation {
             Operation::Settle { corrections, receipt: Some(receipt) } => {
-                self.settle(corrections, receipt, nodes).map(Answer::Settled)
+                self.settle(corrections, receipt, nodes).map(StoreResponse::Settled)
             }
             Operation::Release { targets, receipt } => {
                 self.slot_operation(targets, receipt, nodes, |targets, receipt| {
@@ -130,7 +130,7 @@ impl LocalStore {
         receipt: &Receipt,
         nodes: NonZeroU32,
         make_operation: impl for<'a> Fn(&'a [Target<'a>], &'a Receipt) -> Operation<'a>,
-    ) -> Result<Answer, StoreError> {
+    ) -> Result<StoreResponse, StoreError> {
         let charged = self.find_charges(targets.iter().copied(), receipt, nodes)?;
         let local: SmallVec<[Target<'_>; 2]> = targets
             .iter()
@@ -138,7 +138,7 @@ impl LocalStore {
             .filter_map(|(target, share)| Some(Target { limit: share.as_ref()?, ..*target }))
             .collect();
         if local.is_empty() {
-            return Ok(Answer::Slots(0));
+            return Ok(StoreResponse::Slots(0));
         }
         self.store.execute(&make_operation(&local, &charged.receipt))
     }
@@ -151,21 +151,24 @@ impl LocalStore {
         nodes: NonZeroU32,
     ) -> Result<ReceiptCharges, StoreError> {
         decide::check_list(targets.clone().map(|target| target.key))?;
-        if targets.len() != receipt.stamps().len() {
+        if targets.len() != receipt.charges().len() {
             return Err(ReceiptError::Mismatch.into());
         }
-        let (mut shares, mut stamps) = (SmallVec::new(), SmallVec::<[Stamp; 2]>::new());
-        for (target, stamp) in targets.zip(receipt.stamps()) {
-            if stamp.bucket == NOT_CHARGED.bucket {
+        let (mut shares, mut records) = (SmallVec::new(), SmallVec::<[ChargeRecord; 2]>::new());
+        for (target, record) in targets.zip(receipt.charges()) {
+            if record.bucket == NOT_CHARGED.bucket {
                 shares.push(None);
                 continue;
             }
             let share =
                 self.shares.find_charged(target.limit, nodes).ok_or(ReceiptError::Mismatch)?;
             shares.push(Some(share));
-            stamps.push(*stamp);
+            records.push(*record);
         }
-        Ok(ReceiptCharges { shares, receipt: Receipt::new(self.issuer(), receipt.start(), stamps) })
+        Ok(ReceiptCharges {
+            shares,
+            receipt: Receipt::new(self.issuer(), receipt.start(), records),
+        })
     }
 }
 

@@ -13,7 +13,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use tidegate_core::{Bucket, Change, Limit, Policy, Rate};
+use tidegate_core::{Limit, Policy, PolicyChange, Rate, TokenBucket};
 
 /// Maximum number of shares with a history.
 const MAX_SHARES: usize = 1_024;
@@ -67,14 +67,14 @@ impl Share {
         let generation = self.generation.max(limit.generation());
         let mut share = self.limit.clone();
         // Revisions that are no longer remembered are skipped.
-        let missed = if is_older { None } else { limit.since(self.generation) };
+        let missed = if is_older { None } else { limit.revisions_since(self.generation) };
         for revision in missed.into_iter().flatten().skip(1) {
             let policy = divide(revision.policy(), nodes).unwrap_or(*share.policy());
             share = share.revise(policy, revision.change()).ok()?;
         }
         let divided = divide(&policy, nodes)?;
         if *share.policy() != divided {
-            share = share.revise(divided, Change::KeepTokens).ok()?;
+            share = share.revise(divided, PolicyChange::KeepTokens).ok()?;
         }
         Some(Self { policy, generation, nodes, limit: share })
     }
@@ -155,7 +155,7 @@ fn divide(policy: &Policy, nodes: NonZeroU32) -> Option<Policy> {
     }
 }
 
-fn divide_bucket(bucket: &Bucket, capacity: u64, nodes: NonZeroU32) -> Option<Policy> {
+fn divide_bucket(bucket: &TokenBucket, capacity: u64, nodes: NonZeroU32) -> Option<Policy> {
     let rate = bucket.rate();
     let period = Duration::from_nanos(rate.period()).checked_mul(nodes.get())?;
     let rate = Rate::per(rate.tokens().into(), period).ok()?;
@@ -210,10 +210,13 @@ mod tests {
         assert_eq!((&two, two.policy().capacity(), two.generation()), (&three, 50, 1));
         assert_eq!(shares.get_or_create(&first, nodes(2)).unwrap().generation(), 1);
         let policy = Policy::per_second(7).capacity(40).build().unwrap();
-        let second = first.revise(policy, Change::Reset).unwrap();
+        let second = first.revise(policy, PolicyChange::Reset).unwrap();
         let revised = shares.get_or_create(&second, nodes(2)).unwrap();
         assert_eq!((revised.policy().capacity(), revised.generation()), (20, 2));
-        assert_eq!(revised.since(2).unwrap().next().unwrap().change(), Change::Reset);
+        assert_eq!(
+            revised.revisions_since(2).unwrap().next().unwrap().change(),
+            PolicyChange::Reset
+        );
         let stale = shares.get_or_create(&first, nodes(2)).unwrap();
         assert_eq!(
             (stale.policy().capacity(), stale.generation()),
@@ -253,19 +256,23 @@ mod tests {
         let (shares, first) = (Shares::default(), limit(100));
         assert_eq!(shares.get_or_create(&first, nodes(2)).unwrap().generation(), 0);
         let with = |capacity| *limit(capacity).policy();
-        let reset = first.revise(with(50), Change::Reset).unwrap();
-        let third = reset.revise(with(60), Change::Proportional).unwrap();
+        let reset = first.revise(with(50), PolicyChange::Reset).unwrap();
+        let third = reset.revise(with(60), PolicyChange::Proportional).unwrap();
         let share = shares.get_or_create(&third, nodes(3)).unwrap();
         let history: Vec<_> = share
-            .since(0)
+            .revisions_since(0)
             .unwrap()
             .map(|revision| (revision.policy().capacity(), revision.change()))
             .collect();
-        let expected = [(50, Change::KeepTokens), (16, Change::Reset), (20, Change::Proportional)];
+        let expected = [
+            (50, PolicyChange::KeepTokens),
+            (16, PolicyChange::Reset),
+            (20, PolicyChange::Proportional),
+        ];
         assert_eq!(history, expected);
         // The policy is the same as before, but the buckets were reset in between.
-        let back = third.revise(with(90), Change::Reset).unwrap();
-        let back = back.revise(with(60), Change::KeepTokens).unwrap();
+        let back = third.revise(with(90), PolicyChange::Reset).unwrap();
+        let back = back.revise(with(60), PolicyChange::KeepTokens).unwrap();
         assert_eq!(shares.get_or_create(&back, nodes(3)).unwrap().generation(), 4);
     }
 }

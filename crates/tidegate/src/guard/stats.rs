@@ -22,7 +22,7 @@ pub struct GuardStats {
     /// ([`StoreError::Rejected`](tidegate_core::StoreError::Rejected)).
     pub rejected: u64,
     /// Number of times the store went down.
-    pub downs: u64,
+    pub outages: u64,
 }
 
 impl GuardStats {
@@ -41,7 +41,7 @@ pub(super) struct Counters {
     timed_out: AtomicU64,
     failed: AtomicU64,
     rejected: AtomicU64,
-    downs: AtomicU64,
+    outages: AtomicU64,
 }
 
 impl Counters {
@@ -67,7 +67,7 @@ impl Counters {
     }
 
     pub(super) fn went_down(&self) {
-        count(&self.downs);
+        count(&self.outages);
     }
 
     pub(super) fn read(&self) -> GuardStats {
@@ -79,7 +79,7 @@ impl Counters {
             timed_out: read(&self.timed_out),
             failed: read(&self.failed),
             rejected: read(&self.rejected),
-            downs: read(&self.downs),
+            outages: read(&self.outages),
         }
     }
 }

@@ -21,7 +21,7 @@ use super::group::SlotGroup;
 use super::inner::{PacerInner, State, watch};
 use super::pending_acquire::{ChargeResult, PendingAcquire};
 use super::permit::{GrantDetails, OnDrop, Permit};
-use super::scheduler::caller::Caller;
+use super::scheduler::caller::CallerId;
 use super::scheduler::class::Priority;
 use super::scheduler::queue::QueueKey;
 use super::scheduler::slab::Id;
@@ -43,7 +43,7 @@ pub struct Acquire {
 impl Acquire {
     pub(super) fn new(inner: Arc<PacerInner>, claims: SmallVec<[Claim; 1]>) -> Self {
         let tenant = inner.default_tenant().clone();
-        let (caller, priority) = (Caller::ANYBODY, Priority::Normal);
+        let (caller, priority) = (CallerId::UNSPECIFIED, Priority::Normal);
         let queue_key = QueueKey { caller, priority, tenant, weight: 1 };
         let (oversize, on_drop) = (Oversize::default(), OnDrop::default());
         Self {
@@ -65,9 +65,9 @@ impl Acquire {
         self
     }
 
-    /// Sets the caller. Callers take turns by cost before tenants do. Default: [`Caller::ANYBODY`],
-    /// so that tenants take turns and priorities count among all.
-    pub fn caller(mut self, caller: Caller) -> Self {
+    /// Sets the caller. Callers take turns by cost before tenants do. Default:
+    /// [`CallerId::UNSPECIFIED`], so that tenants take turns and priorities count among all.
+    pub fn caller(mut self, caller: CallerId) -> Self {
         self.queue_key.caller = caller;
         self
     }
@@ -108,7 +108,7 @@ impl Acquire {
 
     /// Takes a slot of a group as well. While the group has none the whole tenant is skipped, so
     /// use different tenants for different groups. Default: no group.
-    pub fn within(mut self, group: &SlotGroup) -> Self {
+    pub fn in_group(mut self, group: &SlotGroup) -> Self {
         self.groups.push(group.clone());
         self
     }
@@ -121,7 +121,7 @@ impl Acquire {
     /// When it would have to wait, can never be granted, or the store is shared.
     pub fn now(self) -> Result<Permit, AcquireError> {
         if !self.inner.is_local() {
-            return Err(AcquireError::NotAtOnce);
+            return Err(AcquireError::MustAwait);
         }
         let mut wait = self.max_wait(Duration::ZERO).into_future();
         match wait.start(Waker::noop()) {
@@ -258,7 +258,7 @@ impl Acquire {
 
     fn check(&self, executor: Executor) -> Result<(), AcquireError> {
         if !self.claims.iter().all(|claim| claim.is_on(self.inner.store())) {
-            return Err(AcquireError::OtherStore);
+            return Err(AcquireError::OtherEngine);
         }
         if !self.inner.is_local() && executor == Executor::Thread {
             return Err(AcquireError::NoRuntime);

@@ -16,7 +16,7 @@ use tidegate_core::Time;
 /// How a call with a permit ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum CallOutcome {
+pub enum PermitOutcome {
     /// It was answered.
     Success,
     /// The server rejected it as too much, perhaps with a time to retry after. Holding the keys
@@ -271,9 +271,9 @@ impl Adaptive {
     }
 
     /// Records the end of a call.
-    pub(crate) fn call_ended(&mut self, outcome: CallOutcome, call_start: CallStart, now: Time) {
+    pub(crate) fn call_ended(&mut self, outcome: PermitOutcome, call_start: CallStart, now: Time) {
         let Some(started_at) = call_start.started_at else { return };
-        if outcome == CallOutcome::Success {
+        if outcome == PermitOutcome::Success {
             let (took, mean) = (now.since(started_at), self.latency);
             let mean =
                 mean.map_or(took, |mean| mean - mean / LATENCY_WEIGHT + took / LATENCY_WEIGHT);
@@ -283,11 +283,11 @@ impl Adaptive {
             return;
         }
         match outcome {
-            CallOutcome::Success => {
+            PermitOutcome::Success => {
                 self.count(0);
                 self.maybe_grow();
             }
-            CallOutcome::Throttled { .. } | CallOutcome::Overloaded => {
+            PermitOutcome::Throttled { .. } | PermitOutcome::Overloaded => {
                 self.count(1);
                 let sample = Round {
                     answered: self.previous_sample.answered + self.sample.answered,
@@ -309,7 +309,7 @@ impl Adaptive {
                     self.step_back();
                 }
             }
-            CallOutcome::Failed | CallOutcome::Ignored => {}
+            PermitOutcome::Failed | PermitOutcome::Ignored => {}
         }
     }
 

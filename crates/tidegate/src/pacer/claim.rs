@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use tidegate_core::KeyBuf;
 
 use crate::charge::Charge;
-use crate::live_limit::{LimitWatcher, LiveLimit, Snapshot};
+use crate::live_limit::{LimitSnapshot, LimitWatcher, LiveLimit};
 use crate::store_handle::StoreHandle;
 
 /// A charge that an acquire waits for.
@@ -67,7 +67,7 @@ impl Claim {
 
     /// Whether the claim is on a limit of this store.
     pub(super) fn is_on(&self, store: &StoreHandle) -> bool {
-        self.store.is_same(store)
+        self.store.ptr_eq(store)
     }
 
     /// Registers a watcher for policy changes.
@@ -75,7 +75,7 @@ impl Claim {
         self.live_limit.watch(watcher);
     }
 
-    pub(super) fn snapshot(&self) -> Snapshot {
+    pub(super) fn snapshot(&self) -> LimitSnapshot {
         self.live_limit.snapshot_on(&self.store)
     }
 }

@@ -33,13 +33,13 @@ pub enum AcquireError {
     NeverFits(String),
     /// A charge is on a limiter of another engine than the pacer's.
     #[error("a charge is on a limiter of another engine than the pacer's")]
-    OtherStore,
+    OtherEngine,
     /// A pacer on a shared store was used outside a tokio runtime.
     #[error("a pacer on a shared store can be used only in a tokio runtime")]
     NoRuntime,
     /// A shared store cannot grant a permit at once.
     #[error("the store of this pacer is shared: await the permit")]
-    NotAtOnce,
+    MustAwait,
     /// The store cannot decide: it is unavailable, or the list is invalid.
     #[error(transparent)]
     Store(#[from] StoreError),

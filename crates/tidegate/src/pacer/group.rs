@@ -24,7 +24,7 @@ use crate::sync::{Mutex, MutexGuard};
 /// let calls = engine.limiter("calls", Policy::per_second(50).capacity(10).build()?)?;
 /// let pacer = Pacer::builder(&engine).concurrency(8).build();
 /// let embeddings = SlotGroup::new(1);
-/// let embed = || pacer.acquire([calls.charge("key", 1)]).tenant("embeddings").within(&embeddings);
+/// let embed = || pacer.acquire([calls.charge("key", 1)]).tenant("embeddings").in_group(&embeddings);
 /// let _first = embed().now()?;
 /// assert!(embed().now().is_err());
 /// assert!(pacer.acquire([calls.charge("key", 1)]).now().is_ok());

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tidegate_core::{Receipt, Settlement, StoreError, Time};
 
-use super::adaptive::{CallOutcome, CallStart};
+use super::adaptive::{CallStart, PermitOutcome};
 use super::claim::{BucketName, Claim};
 use super::driver::Drivers;
 use super::driver::leases::{Leases, StoreGrant};
@@ -266,7 +266,7 @@ impl PacerInner {
         pending: &PendingAcquire,
         store_grant: &mut StoreGrant,
         on_drop: Option<OnDrop>,
-        report: (CallOutcome, CallStart),
+        report: (PermitOutcome, CallStart),
     ) {
         let driver_slot = store_grant.lease.take().map(|lease| lease.driver_slot);
         if let Some(back) =

@@ -34,7 +34,7 @@ fn setup(capacity: u64, concurrency: u64) -> (Pacer, Limiter, ManualClock) {
     let engine = Engine::on(Arc::new(store));
     let policy = Policy::per_second(1).capacity(capacity).build().unwrap();
     let limiter = engine.limiter("calls", policy).unwrap();
-    (Pacer::builder(&engine).by_hand().concurrency(concurrency).build(), limiter, clock)
+    (Pacer::builder(&engine).manual().concurrency(concurrency).build(), limiter, clock)
 }
 
 fn poll(future: &mut Pin<Box<AcquireFuture>>, waker: &Waker) -> Option<Permit> {
@@ -139,7 +139,7 @@ fn renewing_loses_no_slot_and_keeps_none() {
                             if let Some(permit) = poll(&mut future, Waker::noop()) {
                                 assert!(out.fetch_add(1, Ordering::SeqCst) < 2);
                                 thread::yield_now();
-                                assert!(!permit.is_lost());
+                                assert!(!permit.has_lost_slots());
                                 out.fetch_sub(1, Ordering::SeqCst);
                             }
                         }

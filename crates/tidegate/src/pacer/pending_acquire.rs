@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{
-    Charge, Correction, Decision, Operation, Outcome, Place, Policy, Receipt, Retry, Settlement,
-    Stamp, StoreError, Target, Time,
+    BucketLocation, Charge, ChargeRecord, Correction, Decision, Operation, Outcome, Policy,
+    Receipt, Retry, Settlement, StoreError, Target, Time,
 };
 
 use super::claim::{Claim, Oversize};
 use super::group::SlotGroup;
 use super::scheduler::demand::Demands;
 use super::scheduler::slab::Id;
-use crate::live_limit::Snapshot;
+use crate::live_limit::LimitSnapshot;
 use crate::request::FromAnswer as _;
 use crate::store_handle::StoreHandle;
 
@@ -83,7 +83,7 @@ pub(super) struct Block {
 /// The claims of a list under the policies of one instant.
 pub(super) struct ClaimSnapshots<'c> {
     claims: &'c [Claim],
-    limits: SmallVec<[Snapshot; 2]>,
+    limits: SmallVec<[LimitSnapshot; 2]>,
 }
 
 impl<'c> ClaimSnapshots<'c> {
@@ -95,7 +95,7 @@ impl<'c> ClaimSnapshots<'c> {
     where
         'c: 's,
     {
-        let charge = |(claim, snapshot): (&'c Claim, &'s Snapshot)| {
+        let charge = |(claim, snapshot): (&'c Claim, &'s LimitSnapshot)| {
             snapshot.charge(claim.key.as_key(), cost(claim, snapshot.limit().policy()))
         };
         self.claims.iter().zip(&self.limits).map(charge).collect()
@@ -113,7 +113,7 @@ impl<'c> ClaimSnapshots<'c> {
 
     fn shortest_lease(&self, receipt: &Receipt) -> Option<Duration> {
         let slots =
-            receipt.stamps().iter().zip(self.policies()).filter(|(stamp, _)| is_slot(stamp));
+            receipt.charges().iter().zip(self.policies()).filter(|(record, _)| is_slot(record));
         let lease = |policy: &Policy| match policy {
             Policy::Concurrency(slots) => slots.lease(),
             _ => None,
@@ -355,9 +355,9 @@ pub(super) fn instant_after(wait: Option<Duration>, now: Time) -> Option<Time> {
 /// Whether a receipt is for slots of the store, which the permit holds.
 #[inline]
 pub(super) fn holds_slots(receipt: &Receipt) -> bool {
-    receipt.stamps().iter().any(is_slot)
+    receipt.charges().iter().any(is_slot)
 }
 
-pub(super) fn is_slot(stamp: &Stamp) -> bool {
-    matches!(stamp.place, Place::Slot(_))
+pub(super) fn is_slot(record: &ChargeRecord) -> bool {
+    matches!(record.location, BucketLocation::Slot(_))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_core::{ReceiptError, Settlement, StoreError};
 
-use super::adaptive::{CallOutcome, CallStart};
+use super::adaptive::{CallStart, PermitOutcome};
 use super::claim::Claim;
 use super::driver::leases::StoreGrant;
 use super::inner::PacerInner;
@@ -35,7 +35,7 @@ impl OnDrop {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use tidegate::pacer::{CallOutcome, Pacer};
+/// use tidegate::pacer::{Pacer, PermitOutcome};
 /// use tidegate::{Engine, Policy};
 /// let engine = Engine::new();
 /// let tokens = engine.limiter("tokens", Policy::per_minute(60_000).capacity(1_000).build()?)?;
@@ -44,7 +44,7 @@ impl OnDrop {
 /// let mut permit = pacer.acquire([tokens.charge("gpt", 300)]).await?;
 /// // ... the call turns out to have used 120 tokens:
 /// permit.settle_now(&[120])?;
-/// permit.finish(CallOutcome::Success);
+/// permit.finish(PermitOutcome::Success);
 /// # Ok(())
 /// # }
 /// ```
@@ -55,7 +55,7 @@ pub struct Permit {
     settled: bool,
     /// Whether what it held was already given back.
     returned: bool,
-    outcome: CallOutcome,
+    outcome: PermitOutcome,
 }
 
 /// The grant that a permit is made of.
@@ -70,7 +70,7 @@ pub(super) struct GrantDetails {
 
 impl Permit {
     pub(super) fn new(inner: Arc<PacerInner>, details: GrantDetails) -> Self {
-        let outcome = CallOutcome::default();
+        let outcome = PermitOutcome::default();
         Self { inner, details, settled: false, returned: false, outcome }
     }
 
@@ -83,7 +83,7 @@ impl Permit {
     /// The limits that made it wait and for how long, longest first. The sum is
     /// [`waited`](Self::waited), except for the lateness of the timer.
     #[must_use]
-    pub fn parts(&self) -> &[WaitPart] {
+    pub fn wait_parts(&self) -> &[WaitPart] {
         &self.details.parts
     }
 
@@ -104,18 +104,18 @@ impl Permit {
     /// # let engine = Engine::on(std::sync::Arc::new(store));
     /// let lease = Duration::from_secs(30);
     /// let calls = engine.limiter("calls", Policy::concurrency(1, Some(lease))?)?;
-    /// let pacer = Pacer::builder(&engine).by_hand().build();
+    /// let pacer = Pacer::builder(&engine).manual().build();
     /// let permit = pacer.acquire([calls.charge("key", 1)]).now()?;
     /// clock.advance(lease / 2);
-    /// pacer.poll(); // renews: a pacer that is not driven by hand does so by itself
+    /// pacer.poll(); // renews: a pacer that is not driven manually does so by itself
     /// clock.advance(lease / 2);
-    /// assert!(!permit.is_lost());
+    /// assert!(!permit.has_lost_slots());
     /// clock.advance(lease);
-    /// assert!(permit.is_lost());
+    /// assert!(permit.has_lost_slots());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn is_lost(&self) -> bool {
+    pub fn has_lost_slots(&self) -> bool {
         self.details.store_grant.lease.as_ref().is_some_and(|lease| lease.is_lost(self.inner.now()))
     }
 
@@ -214,7 +214,7 @@ impl Permit {
     }
 
     /// Ends the permit and reports how the call ended, for an adaptive concurrency.
-    pub fn finish(mut self, outcome: CallOutcome) {
+    pub fn finish(mut self, outcome: PermitOutcome) {
         self.outcome = outcome;
     }
 }

@@ -90,7 +90,7 @@ impl<T: Demands, G> Scheduler<T, G> {
     }
 
     /// The limit that waiters wait for: a shared one, else a limit of a single tenant.
-    pub(crate) fn waits_for(&self) -> Option<&Arc<str>> {
+    pub(crate) fn blocking_limit(&self) -> Option<&Arc<str>> {
         if self.waiting() == 0 {
             return None;
         }

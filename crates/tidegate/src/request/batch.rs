@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::ptr;
 
-use tidegate_core::{Answers, Operation, StoreError, WallTime};
+use tidegate_core::{Operation, StoreError, StoreResponses, WallTime};
 
 use crate::live_limit::LiveLimit;
 use crate::request::{
@@ -36,23 +36,23 @@ use crate::store_handle::{StoreHandle, missing_answer, now_or_never};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// To mix requests of different kinds, convert them with [`any`](Request::any):
+/// To mix requests of different kinds, convert them with [`into_any`](Request::into_any):
 ///
 /// ```
 /// use std::time::Duration;
 /// use tidegate::{Batch, Limiter, Policy};
-/// use tidegate_core::Answer;
+/// use tidegate_core::StoreResponse;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limiter = Limiter::new(Policy::per_second(1).capacity(2).build()?);
 /// let answers = Batch::new()
-///     .with(limiter.take("alice").any())
-///     .with(limiter.hold("alice", Duration::from_secs(9)).any())
-///     .with(limiter.take("alice").any())
+///     .with(limiter.take("alice").into_any())
+///     .with(limiter.hold("alice", Duration::from_secs(9)).into_any())
+///     .with(limiter.take("alice").into_any())
 ///     .await;
-/// assert!(matches!(&answers[0], Ok(Answer::Decision(decision)) if decision.is_allowed()));
-/// assert!(matches!(&answers[1], Ok(Answer::Held(_))));
-/// assert!(matches!(&answers[2], Ok(Answer::Decision(decision)) if !decision.is_allowed()));
+/// assert!(matches!(&answers[0], Ok(StoreResponse::Decision(decision)) if decision.is_allowed()));
+/// assert!(matches!(&answers[1], Ok(StoreResponse::HeldFor(_))));
+/// assert!(matches!(&answers[2], Ok(StoreResponse::Decision(decision)) if !decision.is_allowed()));
 /// # Ok(())
 /// # }
 /// ```
@@ -92,7 +92,7 @@ impl<'a, T> Batch<'a, T> {
     fn runs(
         &self,
     ) -> impl Iterator<Item = (&'a StoreHandle, &[(&'a StoreHandle, DeferredOperation<'a>)])> {
-        let runs = self.requests.chunk_by(|(one, _), (next, _)| one.is_same(next));
+        let runs = self.requests.chunk_by(|(one, _), (next, _)| one.ptr_eq(next));
         runs.filter_map(|run| Some((run.first()?.0, run)))
     }
 }
@@ -111,7 +111,7 @@ impl<'a, T: FromAnswer + Send + 'a> Batch<'a, T> {
         let mut all = Vec::with_capacity(self.len());
         for (store, run) in self.runs() {
             let prepared = PreparedBatch::new(run);
-            let (buffers, mut answers) = (prepared.buffers(), Answers::new());
+            let (buffers, mut answers) = (prepared.buffers(), StoreResponses::new());
             store.submit(&operations(&buffers), &mut answers).await;
             prepared.resolve(answers, &mut all);
         }
@@ -163,7 +163,11 @@ impl<'c, 'a> PreparedBatch<'c, 'a> {
     }
 
     /// Adds one result per operation. An operation that the store did not answer gets an error.
-    fn resolve<T: FromAnswer>(&self, answers: Answers, all: &mut Vec<Result<T, StoreError>>) {
+    fn resolve<T: FromAnswer>(
+        &self,
+        answers: StoreResponses,
+        all: &mut Vec<Result<T, StoreError>>,
+    ) {
         let mut answers = answers.into_iter();
         all.extend(self.each().map(|(prepared, snapshots)| {
             let answer = answers.next().unwrap_or_else(|| Err(missing_answer()));

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 use tidegate_core::{
-    Answer, AnyKey, ChargeError, Correction, Decision, Denial, Key, Operation, Outcome, Policy,
-    Receipt, Retry, StoreError, Target, WallTime,
+    AnyKey, ChargeError, Correction, Decision, Denial, Key, Operation, Outcome, Policy, Receipt,
+    Retry, StoreError, StoreResponse, Target, WallTime,
 };
 use tidegate_memory::MemoryStore;
 
 use super::FromAnswer;
 use crate::charge::Charge;
-use crate::live_limit::{LiveLimit, Snapshot};
+use crate::live_limit::{LimitSnapshot, LiveLimit};
 use crate::pacer::project;
 use crate::store_handle::StoreHandle;
 
@@ -31,7 +31,7 @@ pub(crate) enum DeferredOperation<'a> {
 
 pub(crate) type Charges<'a> = SmallVec<[Charge<'a>; 2]>;
 /// The policies of an operation, in the order of its charges.
-pub(crate) type Snapshots = SmallVec<[Snapshot; 2]>;
+pub(crate) type Snapshots = SmallVec<[LimitSnapshot; 2]>;
 
 /// Operations on a single key.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ impl<'a> DeferredOperation<'a> {
     /// The first charge on a limiter of another engine.
     fn foreign_charge(&self, store: &StoreHandle) -> Option<ChargeError> {
         let Self::List(charges, _) = self else { return None };
-        let foreign_charge = charges.iter().position(|charge| !charge.store.is_same(store));
+        let foreign_charge = charges.iter().position(|charge| !charge.store.ptr_eq(store));
         foreign_charge.map(ChargeError::OtherEngine)
     }
 
@@ -123,7 +123,7 @@ impl<'a> DeferredOperation<'a> {
     }
 
     /// Builds the operation under policies that were read before.
-    fn build<'s>(&'s self, snapshots: &'s [Snapshot]) -> OperationBuf<'s> {
+    fn build<'s>(&'s self, snapshots: &'s [LimitSnapshot]) -> OperationBuf<'s> {
         match (self, snapshots) {
             (Self::Raw(operation), _) => OperationBuf::Plain(*operation),
             (Self::One { key, verb, .. }, [snapshot, ..]) => {
@@ -153,7 +153,7 @@ fn build_single<'s>(target: Target<'s>, verb: Verb<'s>) -> OperationBuf<'s> {
 
 fn build_list<'s>(
     charges: &'s [Charge<'_>],
-    snapshots: &'s [Snapshot],
+    snapshots: &'s [LimitSnapshot],
     verb: &'s ListVerb<'s>,
 ) -> OperationBuf<'s> {
     let targets = || {
@@ -208,7 +208,7 @@ impl<'c, 'a> PreparedOperation<'c, 'a> {
     }
 
     /// The operation; only a peek if it would overtake waiters.
-    pub(crate) fn operation_buf<'s>(&self, snapshots: &'s [Snapshot]) -> OperationBuf<'s>
+    pub(crate) fn operation_buf<'s>(&self, snapshots: &'s [LimitSnapshot]) -> OperationBuf<'s>
     where
         'c: 's,
     {
@@ -234,8 +234,8 @@ impl<'c, 'a> PreparedOperation<'c, 'a> {
 
     pub(crate) fn resolve<T: FromAnswer>(
         &self,
-        snapshots: &[Snapshot],
-        answer: Result<Answer, StoreError>,
+        snapshots: &[LimitSnapshot],
+        answer: Result<StoreResponse, StoreError>,
     ) -> Result<T, StoreError> {
         if let Some(error) = self.error {
             return Err(error.into());
@@ -244,7 +244,7 @@ impl<'c, 'a> PreparedOperation<'c, 'a> {
             return answer.and_then(T::from_answer);
         }
         let state = answer.and_then(Decision::from_answer)?;
-        T::from_answer(Answer::Decision(denial_behind_waiters(
+        T::from_answer(StoreResponse::Decision(denial_behind_waiters(
             snapshots,
             &state,
             &self.queued_ahead,
@@ -254,7 +254,7 @@ impl<'c, 'a> PreparedOperation<'c, 'a> {
 
 /// The denial of an operation that would overtake waiters, with the wait that they leave to it.
 fn denial_behind_waiters(
-    snapshots: &[Snapshot],
+    snapshots: &[LimitSnapshot],
     state: &Decision,
     queued_ahead: &[ChargeAhead],
 ) -> Decision {

@@ -9,7 +9,7 @@ use tidegate::{
     Batch, Decision, Engine, Limiter, MemoryStore, Policy, Request, Retry, Schedule, StoreError,
     StoreHandle,
 };
-use tidegate_core::{Answer, ChargeError, WallTime};
+use tidegate_core::{ChargeError, StoreResponse, WallTime};
 use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing};
 
 fn per_second(capacity: u64) -> Policy {
@@ -45,16 +45,16 @@ struct Step {
 }
 
 impl Step {
-    fn request(self, limiters: &[Limiter; 3]) -> Request<'_, Answer> {
+    fn request(self, limiters: &[Limiter; 3]) -> Request<'_, StoreResponse> {
         let (limiter, key) = (&limiters[self.limiter], ["alice", "bob", "carol"][self.key]);
         let cost = u64::from(self.amount);
         match self.verb {
-            0 | 1 => limiter.take(key).cost(cost).any(),
-            2 => limiter.peek(key).cost(cost).any(),
-            3 => limiter.reserve(key, Duration::from_secs(5)).cost(cost).any(),
-            4 => limiter.settle(key, i64::from(self.amount) - 4, None).any(),
-            5 => limiter.hold(key, Duration::from_secs(cost)).any(),
-            _ => limiter.reset(key).any(),
+            0 | 1 => limiter.take(key).cost(cost).into_any(),
+            2 => limiter.peek(key).cost(cost).into_any(),
+            3 => limiter.reserve(key, Duration::from_secs(5)).cost(cost).into_any(),
+            4 => limiter.settle(key, i64::from(self.amount) - 4, None).into_any(),
+            5 => limiter.hold(key, Duration::from_secs(cost)).into_any(),
+            _ => limiter.reset(key).into_any(),
         }
     }
 }
@@ -66,9 +66,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// An answer without its receipt, which depends on the issuing store.
-fn summary(answer: Result<Answer, StoreError>) -> String {
+fn summary(answer: Result<StoreResponse, StoreError>) -> String {
     match answer {
-        Ok(Answer::Decision(Decision::Allowed(grant))) => {
+        Ok(StoreResponse::Decision(Decision::Allowed(grant))) => {
             format!("allowed {:?} {:?}", grant.wait, grant.outcomes)
         }
         answer => format!("{answer:?}"),
@@ -129,7 +129,7 @@ fn an_invalid_request_fails_only_itself() {
 
 #[tokio::test]
 async fn an_unanswered_operation_is_an_error_at_its_index() {
-    let behaviour = Behaviour::from(Timing::AtOnce).answering_at_most(1);
+    let behaviour = Behaviour::from(Timing::AtOnce).with_max_answers(1);
     let store = FaultyStore::new(MemoryStore::new(), behaviour);
     let engine = Engine::on(StoreHandle::shared(store));
     let api = engine.limiter("api", per_second(2)).unwrap();
@@ -164,7 +164,7 @@ fn a_batch_may_span_two_stores() {
 fn answers_convert_only_to_their_own_type() {
     let limiter = Limiter::new(per_second(2));
     let mut answers =
-        Batch::new().with(limiter.take("k").any()).with(limiter.reset("k").any()).now();
+        Batch::new().with(limiter.take("k").into_any()).with(limiter.reset("k").into_any()).now();
     let (reset, taken) = (answers.pop().unwrap().unwrap(), answers.pop().unwrap().unwrap());
     assert!(Decision::try_from(taken.clone()).unwrap().is_allowed());
     assert!(bool::try_from(reset).unwrap());

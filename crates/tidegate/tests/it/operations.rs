@@ -8,8 +8,8 @@ use std::time::Duration;
 use tidegate::clock::ManualClock;
 use tidegate::pacer::AcquireError;
 use tidegate::{
-    Batch, Change, Engine, KeyBuf, LimitError, Limiter, MAX_KEY_BYTES, MemoryStore, Policy, Retry,
-    Store, StoreError,
+    Batch, Engine, KeyBuf, LimitError, Limiter, MAX_KEY_BYTES, MemoryStore, Policy, PolicyChange,
+    Retry, Store, StoreError,
 };
 use tidegate_core::{ChargeError, Correction, KeyError, Operation};
 
@@ -95,7 +95,7 @@ fn invalid_lists_are_caller_errors() {
     let limiter = engine.limiter("api", policy(5)).unwrap();
     let error = engine.take((0..17).map(|_| limiter.charge("x", 1))).now().unwrap_err();
     assert!(matches!(error, StoreError::Charge(ChargeError::TooMany(17))));
-    assert!(error.is_callers_fault());
+    assert!(error.is_caller_error());
     let error = engine.take([]).now().unwrap_err();
     assert!(matches!(error, StoreError::Charge(ChargeError::Empty)));
     let foreign = Engine::new().limiter("api", policy(5)).unwrap();
@@ -125,7 +125,7 @@ fn keys_are_strings_addresses_and_numbers() {
 fn every_operation_rejects_empty_and_too_long_keys() {
     fn refused<T: Debug>(answer: Result<T, StoreError>, wrong: KeyError) {
         let error = answer.unwrap_err();
-        assert!(error.is_callers_fault());
+        assert!(error.is_caller_error());
         let StoreError::Charge(ChargeError::Key(0, found)) = error else { panic!("{error:?}") };
         assert_eq!(found, wrong);
     }
@@ -145,7 +145,7 @@ fn every_operation_rejects_empty_and_too_long_keys() {
         for answer in Batch::new().with(limiter.take(key)).with(limiter.take(key)).now() {
             refused(answer, wrong);
         }
-        assert!(limiter.spend(&limiter.snapshot(), key, 1).is_none());
+        assert!(limiter.take_bare(&limiter.snapshot(), key, 1).is_none());
         let Err(AcquireError::Store(error)) = limiter.wait(key).now() else { panic!() };
         refused(Err::<(), _>(error), wrong);
     }
@@ -155,7 +155,7 @@ fn every_operation_rejects_empty_and_too_long_keys() {
 fn a_standalone_limiter_can_be_reconfigured() {
     let limiter = Limiter::new(policy(10));
     assert_eq!(limiter.take("alice").cost(4).now().unwrap().remaining(), 6);
-    limiter.reconfigure(policy(5), Change::KeepTokens).unwrap();
+    limiter.reconfigure(policy(5), PolicyChange::KeepTokens).unwrap();
     assert_eq!(limiter.clone().take("alice").cost(0).now().unwrap().remaining(), 5);
 }
 
@@ -172,7 +172,7 @@ fn batches_are_answered_in_order() {
         Operation::Settle { corrections: &corrections, receipt: None },
         Operation::Take(&charges),
     ];
-    let mut answers = tidegate_core::Answers::new();
+    let mut answers = tidegate_core::StoreResponses::new();
     assert!(matches!(
         engine.store().local().unwrap().submit(&operations, &mut answers),
         tidegate_core::Submission::Ready
@@ -180,7 +180,7 @@ fn batches_are_answered_in_order() {
     let allowed: Vec<bool> = answers
         .into_iter()
         .filter_map(|answer| match answer.unwrap() {
-            tidegate_core::Answer::Decision(decision) => Some(decision.is_allowed()),
+            tidegate_core::StoreResponse::Decision(decision) => Some(decision.is_allowed()),
             _ => None,
         })
         .collect();
@@ -196,7 +196,7 @@ fn all_limiters_of_a_name_share_one_policy() {
     assert!(
         matches!(engine.limiter("api", policy(6)), Err(LimitError::Taken(name)) if name == "api")
     );
-    one.reconfigure(policy(6), Change::KeepTokens).unwrap();
+    one.reconfigure(policy(6), PolicyChange::KeepTokens).unwrap();
     assert_eq!(two.policy().capacity(), 6);
     assert!(engine.limiter("api", policy(6)).is_ok());
 }
@@ -207,5 +207,5 @@ fn a_calendar_quota_needs_a_schedule() {
     let quota = Policy::quota(5).unwrap();
     assert!(matches!(engine.limiter("daily", quota), Err(LimitError::NoSchedule)));
     let limiter = engine.limiter("api", policy(5)).unwrap();
-    assert_eq!(limiter.reconfigure(quota, Change::Reset), Err(LimitError::NoSchedule));
+    assert_eq!(limiter.reconfigure(quota, PolicyChange::Reset), Err(LimitError::NoSchedule));
 }

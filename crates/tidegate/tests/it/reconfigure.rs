@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tidegate::clock::ManualClock;
-use tidegate::{Change, Engine, LimitError, Limiter, MemoryStore, Policy};
+use tidegate::{Engine, LimitError, Limiter, MemoryStore, Policy, PolicyChange};
 
 fn limiter(capacity: u64) -> (Limiter, ManualClock) {
     let clock = ManualClock::new();
@@ -28,12 +28,12 @@ fn left(limiter: &Limiter) -> u64 {
 fn buckets_keep_their_tokens_and_converge() {
     let (limiter, clock) = limiter(100);
     let _ = limiter.take("x").cost(40).now().unwrap();
-    limiter.reconfigure(policy(10, 1_000), Change::KeepTokens).unwrap();
+    limiter.reconfigure(policy(10, 1_000), PolicyChange::KeepTokens).unwrap();
     assert_eq!(left(&limiter), 60);
     let _ = limiter.take("x").now().unwrap();
     clock.advance(Duration::from_secs(1));
     assert_eq!(left(&limiter), 69, "refilled at the new rate");
-    limiter.reconfigure(policy(10, 20), Change::KeepTokens).unwrap();
+    limiter.reconfigure(policy(10, 20), PolicyChange::KeepTokens).unwrap();
     assert_eq!(left(&limiter), 20);
     assert_eq!(limiter.take("fresh").cost(0).now().unwrap().remaining(), 20);
 }
@@ -42,9 +42,9 @@ fn buckets_keep_their_tokens_and_converge() {
 fn proportional_and_reset_changes_convert_buckets() {
     let (limiter, _clock) = limiter(100);
     let _ = limiter.take("x").cost(40).now().unwrap();
-    limiter.reconfigure(policy(1, 50), Change::Proportional).unwrap();
+    limiter.reconfigure(policy(1, 50), PolicyChange::Proportional).unwrap();
     assert_eq!(left(&limiter), 30);
-    limiter.reconfigure(policy(1, 70), Change::Reset).unwrap();
+    limiter.reconfigure(policy(1, 70), PolicyChange::Reset).unwrap();
     assert_eq!(left(&limiter), 70);
 }
 
@@ -52,17 +52,17 @@ fn proportional_and_reset_changes_convert_buckets() {
 fn clones_see_changes_and_inline_policies_cannot_change() {
     let (limiter, _clock) = limiter(10);
     let clone = limiter.clone();
-    limiter.reconfigure(policy(1, 3), Change::KeepTokens).unwrap();
+    limiter.reconfigure(policy(1, 3), PolicyChange::KeepTokens).unwrap();
     assert_eq!((clone.policy().capacity(), clone.limit().generation()), (3, 1));
     let inline = Engine::new().inline(policy(1, 3)).unwrap();
-    assert_eq!(inline.reconfigure(policy(1, 4), Change::Reset), Err(LimitError::Inline));
+    assert_eq!(inline.reconfigure(policy(1, 4), PolicyChange::Reset), Err(LimitError::Inline));
 }
 
 /// Readers during continuous changes see one policy or the other, never a mixture.
 #[test]
 fn no_reader_sees_half_a_change() {
     let (limiter, _clock) = limiter(10);
-    limiter.reconfigure(policy(10, 10), Change::KeepTokens).unwrap();
+    limiter.reconfigure(policy(10, 10), PolicyChange::KeepTokens).unwrap();
     let done = Arc::new(AtomicBool::new(false));
     let readers: Vec<_> = (0..2)
         .map(|_| {
@@ -83,7 +83,7 @@ fn no_reader_sees_half_a_change() {
         .collect();
     for round in 0..5_000 {
         let next = if round % 2 == 0 { policy(7, 700) } else { policy(10, 10) };
-        limiter.reconfigure(next, Change::KeepTokens).unwrap();
+        limiter.reconfigure(next, PolicyChange::KeepTokens).unwrap();
         if round % 100 == 0 {
             std::thread::yield_now();
         }
@@ -92,7 +92,7 @@ fn no_reader_sees_half_a_change() {
     // A reader that has seen only one of the two needs the other once more.
     while readers.iter().any(|reader| !reader.is_finished()) {
         for next in [policy(7, 700), policy(10, 10)] {
-            limiter.reconfigure(next, Change::KeepTokens).unwrap();
+            limiter.reconfigure(next, PolicyChange::KeepTokens).unwrap();
             std::thread::yield_now();
         }
     }

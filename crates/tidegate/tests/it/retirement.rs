@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::clock::ManualClock;
-use tidegate::{Change, Engine, MemoryStore, Policy, StoreHandle};
+use tidegate::{Engine, MemoryStore, Policy, PolicyChange, StoreHandle};
 
 fn policy(capacity: u64) -> Policy {
     Policy::per_minute(1).capacity(capacity).build().unwrap()
@@ -17,7 +17,7 @@ fn left(engine: &Engine, name: &str) -> u64 {
 fn a_restored_limit_continues_where_it_was() {
     let engine = Engine::new();
     let first = engine.limiter("client", policy(10)).unwrap();
-    first.reconfigure(policy(8), Change::KeepTokens).unwrap();
+    first.reconfigure(policy(8), PolicyChange::KeepTokens).unwrap();
     assert!(first.take("alice").cost(6).now().unwrap().is_allowed());
     assert!(engine.retire("client"));
     assert!(!engine.retire("client"), "already retired");
@@ -38,7 +38,7 @@ fn retired_limits_are_saved() {
     let path = folder.path().join("buckets");
     let engine = Engine::new();
     let client = engine.limiter("client", policy(10)).unwrap();
-    client.reconfigure(policy(8), Change::KeepTokens).unwrap();
+    client.reconfigure(policy(8), PolicyChange::KeepTokens).unwrap();
     assert!(client.take("alice").cost(7).now().unwrap().is_allowed());
     engine.retire("client");
     assert_eq!(engine.limits()[0].name(), "client");
@@ -58,7 +58,7 @@ fn the_number_of_remembered_retired_limits_is_bounded() {
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
     let engine = Engine::on(store);
     let oldest = engine.limiter("oldest", policy(10)).unwrap();
-    oldest.reconfigure(policy(8), Change::KeepTokens).unwrap();
+    oldest.reconfigure(policy(8), PolicyChange::KeepTokens).unwrap();
     assert!(oldest.take("alice").cost(1).now().unwrap().is_allowed());
     engine.retire("oldest");
     drop(oldest);
@@ -85,10 +85,10 @@ fn limiters_of_a_retired_limit_follow_the_restored_one() {
     engine.retire("client");
     let new = engine.limiter("client", policy(6)).unwrap();
     assert_eq!(old.policy(), policy(6));
-    old.reconfigure(policy(3), Change::KeepTokens).unwrap();
+    old.reconfigure(policy(3), PolicyChange::KeepTokens).unwrap();
     assert_eq!((new.policy(), new.limit().generation()), (policy(3), 2));
     engine.retire("client");
-    old.reconfigure(policy(4), Change::KeepTokens).unwrap();
+    old.reconfigure(policy(4), PolicyChange::KeepTokens).unwrap();
     assert_eq!(engine.limits()[0].generation(), 3, "the current generation");
 }
 
@@ -114,7 +114,7 @@ async fn now_on_a_shared_store_fails_without_effect() {
     let limiter = engine.limiter("client", policy(9)).unwrap();
     let refused = limiter.take("alice").now().unwrap_err();
     assert!(matches!(refused, tidegate::StoreError::MustAwait), "{refused}");
-    assert!(limiter.spend(&limiter.snapshot(), "alice", 1).is_none());
+    assert!(limiter.take_bare(&limiter.snapshot(), "alice", 1).is_none());
     assert!(engine.save("/nowhere").is_err());
     assert_eq!(store.len(), 0);
     assert_eq!(limiter.take("alice").await.unwrap().remaining(), 8);

@@ -281,7 +281,7 @@ fn readiness_follows_the_store_without_calls() {
     let killed = Instant::now();
     wait_until("the program not to be ready", || (serving.ask("/readyz").0 == 503).then_some(()));
     assert!(killed.elapsed() < Duration::from_secs(2), "{:?}", killed.elapsed());
-    server.start_again();
+    server.restart();
     wait_until("the program to be ready again", || (serving.ask("/readyz").0 == 200).then_some(()));
     // A stopped process does not respond either.
     server.stop();

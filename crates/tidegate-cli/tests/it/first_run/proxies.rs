@@ -27,7 +27,7 @@ fn plain_http_calls_use_the_proxy_with_absolute_urls() {
             line: "POST http://provider.test/v1/chat/completions HTTP/1.1".to_owned(),
             authorization: Some(AUTHORIZATION.to_owned()),
         };
-        assert_eq!(proxy.seen().last(), Some(&expected), "{variable}");
+        assert_eq!(proxy.requests().last(), Some(&expected), "{variable}");
         let (value, source) = serving.setting("proxy.http");
         let shown = format!("http://{}", proxy.address());
         assert_eq!((value, source.as_str()), (shown.into(), "environment"));
@@ -57,7 +57,7 @@ fn https_calls_use_a_connect_tunnel_with_credentials() {
         line: format!("CONNECT localhost:{port} HTTP/1.1"),
         authorization: Some(AUTHORIZATION.to_owned()),
     };
-    assert_eq!(proxy.seen(), [expected]);
+    assert_eq!(proxy.requests(), [expected]);
 }
 
 /// Setting: proxy.no_proxy
@@ -78,9 +78,9 @@ fn hosts_in_no_proxy_bypass_the_proxy() {
         let here = tempfile::tempdir().unwrap();
         let mut command = serve_text(here.path(), &text);
         let serving = Serving::start(command.env("HTTP_PROXY", &url).env("NO_PROXY", hosts));
-        let before = proxy.seen().len();
+        let before = proxy.requests().len();
         assert_eq!(chat(&serving, "openai", "m").status, 200, "{hosts}");
-        assert_eq!(proxy.seen().len() > before, is_proxied, "{hosts}");
+        assert_eq!(proxy.requests().len() > before, is_proxied, "{hosts}");
     }
 }
 

@@ -78,7 +78,7 @@ fn ca_files_and_proxies_are_used() {
     let ended = check(here.path(), &text(&with_roots), &[("HTTPS_PROXY", &with)]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stderr.contains(&format!("{url} through proxy {at}\n")), "{ended:?}");
-    assert!(proxy.seen()[0].line.starts_with("CONNECT localhost:"), "{:?}", proxy.seen());
+    assert!(proxy.requests()[0].line.starts_with("CONNECT localhost:"), "{:?}", proxy.requests());
     let ended = check(here.path(), &text(&with_roots), &[("HTTPS_PROXY", &format!("http://{at}"))]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("status 407, proxy authentication required"), "{ended:?}");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tidegate_sim::{Account, Delay, Dialect, Entry, Limits};
+use tidegate_sim::{Account, Delay, Dialect, LedgerEntry, Limits};
 use tidegate_testkit::launch::wait_until;
 
 use super::fixtures::{KEY, Provider};
@@ -59,7 +59,7 @@ impl Fixture {
     fn most_of(&self, is_one: impl Fn(&str) -> bool) -> usize {
         let mut entries = self.provider.simulator.ledger().entries();
         entries.retain(|entry| is_one(entry.model.as_deref().unwrap_or_default()));
-        let is_open_at = |entry: &Entry, at: Duration| {
+        let is_open_at = |entry: &LedgerEntry, at: Duration| {
             entry.at <= at && entry.ended.is_none_or(|ended| ended > at)
         };
         let open_at = |at| entries.iter().filter(|entry| is_open_at(entry, at)).count();
@@ -80,7 +80,7 @@ fn account(name: &str) -> Account {
     let account = Account::new(dialect, name, KEYS[0]).any_model(Limits::new());
     let account = match dialect {
         Dialect::Ollama => account,
-        _ => KEYS[1..].iter().fold(account, |account, key| account.another_key(*key)),
+        _ => KEYS[1..].iter().fold(account, |account, key| account.key(*key)),
     };
     account.first_token(Delay::fixed(CALL_TIME))
 }

@@ -44,7 +44,7 @@ fn per_second_reports_do_not_slow_down_a_limit_per_minute() {
     let account = Sdk::OPENAI
         .account()
         .any_model(Limits::new().requests_per_minute(600))
-        .reporting(Reporting::OfASecond)
+        .reporting(Reporting::PerSecond)
         .first_token(Delay::fixed(call_time));
     let provider = Provider::start(account);
     // Concurrency equals the number of callers, so that auto-tuning does not affect the test.

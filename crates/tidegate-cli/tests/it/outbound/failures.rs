@@ -32,7 +32,7 @@ fn locked_out() -> (CallResult, String) {
     let provider = Provider::start(Sdk::OPENAI.account().any_model(Limits::new()));
     let gateway = Gateway::start(Sdk::OPENAI, &provider.url, "");
     let minute = Duration::from_secs(60);
-    provider.simulator.lock_out(Sdk::OPENAI.name, minute, Hint::Told).unwrap();
+    provider.simulator.lock_out(Sdk::OPENAI.name, minute, Hint::Sent).unwrap();
     let options = CallOptions { max_wait_ms: Some(MAX_WAIT_MS), ..CallOptions::default() };
     let reply = Caller::new(&gateway).call(options);
     (reply, gateway.stop().stderr)

@@ -88,7 +88,7 @@ fn exhausted_tokens_are_shown_at_the_first_scrape() {
     let account = Sdk::OPENAI
         .account()
         .any_model(Limits::new().tokens_per_minute(5_000))
-        .charging(Charging::of(Dialect::OpenAi).kept_at_admission())
+        .charging(Charging::of(Dialect::OpenAi).keep_reserved())
         .reporting(Reporting::Never);
     let provider = Provider::start(account);
     let settings = "tokens_per_minute = 5000\nrequests_per_minute = 600\nmax_wait = \"1s\"";

@@ -22,7 +22,7 @@ fn assert_workers_succeed(hint: Hint) {
 
 #[test]
 fn four_workers_survive_a_lock_out_with_a_hint() {
-    assert_workers_succeed(Hint::Told);
+    assert_workers_succeed(Hint::Sent);
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn four_workers_survive_a_lock_out_without_a_hint() {
 #[test]
 fn too_long_wait_after_a_retry_is_not_logged_as_permanent() {
     let soon = Fault::RateLimited { retry_after: Some(Duration::from_millis(300)) };
-    let later = Fault::LockOut { length: MINUTE, hint: Hint::Told };
+    let later = Fault::LockOut { length: MINUTE, hint: Hint::Sent };
     let faults = Faults::new().on_call(1, soon).on_calls(2..=u64::MAX, later);
     let provider = Provider::start(Sdk::OPENAI.account().any_model(Limits::new()).faults(faults));
     let gateway = Gateway::start(Sdk::OPENAI, &provider.url, "max_wait = \"5s\"");

@@ -27,7 +27,7 @@ fn run_overreserving_calls(charging: Charging) -> (ConcurrentCalls, Provider, St
 
 #[test]
 fn refunded_reservations_do_not_delay_forty_callers() {
-    let charging = Charging::of(Dialect::OpenAi).given_back();
+    let charging = Charging::of(Dialect::OpenAi).refund_unused();
     let (calls, provider, log) = run_overreserving_calls(charging);
     let throttled = provider.simulator.ledger().throttled();
     assert_eq!(calls.answered(), 40, "{calls}\n{log}");
@@ -37,7 +37,7 @@ fn refunded_reservations_do_not_delay_forty_callers() {
 
 #[test]
 fn output_charged_at_the_end_does_not_delay_forty_callers() {
-    let charging = Charging::of(Dialect::OpenAi).charged_at_end();
+    let charging = Charging::of(Dialect::OpenAi).charge_at_end();
     let (calls, provider, log) = run_overreserving_calls(charging);
     let throttled = provider.simulator.ledger().throttled();
     assert_eq!(calls.answered(), 40, "{throttled} throttled; {calls}\n{log}");
@@ -49,8 +49,8 @@ fn assert_large_max_tokens_does_not_block(settings: &str) {
     let account = Sdk::ANTHROPIC
         .account()
         .any_model(Limits::new().output_tokens_per_minute(8_000))
-        .charging(Charging::of(Dialect::Anthropic).charged_at_end())
-        .reporting(Reporting::Coarsely { step: 1_000 })
+        .charging(Charging::of(Dialect::Anthropic).charge_at_end())
+        .reporting(Reporting::Rounded { step: 1_000 })
         .output(Output::fixed(300))
         .first_token(Delay::fixed(Duration::from_millis(500)));
     let provider = Provider::start(account);
@@ -96,7 +96,7 @@ fn token_rejection_has_its_type_and_retry_after() {
     let account = Sdk::OPENAI
         .account()
         .any_model(Limits::new().tokens_per_minute(5_000))
-        .charging(Charging::of(Dialect::OpenAi).kept_at_admission())
+        .charging(Charging::of(Dialect::OpenAi).keep_reserved())
         .reporting(Reporting::Never);
     let provider = Provider::start(account);
     let settings = "tokens_per_minute = 5000\nmax_wait = \"1s\"";

@@ -224,7 +224,10 @@ fn invalid_request_is_rejected_and_spends_nothing() {
     let (_, answer) = fixture.post("/v1/batch", &batch);
     let rule = answer["answers"][0]["errors"][0]["rule"].as_str().unwrap();
     assert!(rule.starts_with("cannot be acquire, because a batch never waits"), "{rule}");
-    assert_eq!((fixture.metric("tidegate_permits"), fixture.metric("tidegate_permit_waiters")), (0, 0));
+    assert_eq!(
+        (fixture.metric("tidegate_permits"), fixture.metric("tidegate_permit_waiters")),
+        (0, 0)
+    );
     wait_until("the slot to be free", || {
         let body = json!({"limit": "gpu", "key": "box", "max_wait_ms": 0});
         (fixture.post("/v1/acquire", &body).0 == 200).then_some(())

@@ -9,7 +9,6 @@ use tidegate_llm::settings::Warning as ConcurrencyWarning;
 use tidegate_providers::Dialect;
 
 use super::read::factor;
-use crate::fault::Rule;
 use crate::sections::keys as table;
 use crate::sections::keys::KnownKey;
 use crate::sections::read_context::ReadContext;
@@ -18,6 +17,7 @@ use crate::values::fields::{Fields, Path};
 use crate::values::setting::{Setting, Source};
 use crate::values::value::Value;
 use crate::values::value_kind::{COUNT, DURATION, ValueKind};
+use crate::violation::Rule;
 use crate::warning::Warning;
 
 pub(crate) const KEYS: &[KnownKey] = &[
@@ -78,7 +78,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
 /// Settings of `[providers.NAME.auto_tune]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct AutoTunePlan {
+pub struct AutoTuneConfig {
     /// Whether auto-tuning is on. Default: on unless `max_concurrent_requests` is set; off for
     /// Ollama.
     pub enabled: Setting<bool>,
@@ -89,7 +89,7 @@ pub struct AutoTunePlan {
     pub tuning: Tuning,
 }
 
-impl AutoTunePlan {
+impl AutoTuneConfig {
     /// Returns the defaults of a dialect.
     pub(super) fn of(dialect: Dialect) -> Self {
         let ceiling = u32::try_from(CONCURRENCY_CEILING).ok().and_then(NonZeroU32::new);
@@ -108,29 +108,29 @@ impl AutoTunePlan {
         fields: &mut Fields<'_, '_>,
         context: &mut ReadContext<'_>,
     ) -> Self {
-        let mut plan = Self::of(dialect);
-        plan.enabled.value &= concurrency.source == Source::Default;
+        let mut config = Self::of(dialect);
+        config.enabled.value &= concurrency.source == Source::Default;
         let path = fields.path();
         let path = Path::Key(&path, "auto_tune");
         let known = table::below("providers.*.auto_tune");
         let section = fields.get("auto_tune");
         let opened =
-            section.and_then(|section| Fields::open(section, path, &known, fields.faults()));
+            section.and_then(|section| Fields::open(section, path, &known, fields.violations()));
         if let Some(mut fields) = opened {
-            plan.enabled.replace(fields.setting("enabled", Value::to_switch));
-            plan.ceiling.replace(fields.setting("ceiling", Value::to_count));
-            plan.read_tuning(&mut fields);
+            config.enabled.replace(fields.setting("enabled", Value::to_switch));
+            config.ceiling.replace(fields.setting("ceiling", Value::to_count));
+            config.read_tuning(&mut fields);
             // A stored value must not prevent the program from starting.
             let is_strict = matches!(concurrency.source, Source::File | Source::Flag);
-            if plan.enabled.value && is_strict && concurrency.value > plan.ceiling.value {
-                fields.refuse("ceiling", Rule::CeilingBelowConcurrency(concurrency.value.get()));
+            if config.enabled.value && is_strict && concurrency.value > config.ceiling.value {
+                fields.report("ceiling", Rule::CeilingBelowConcurrency(concurrency.value.get()));
             }
         }
-        if let Some(cap) = context.explicit_cap.filter(|cap| *cap < plan.ceiling.value) {
-            plan.ceiling = Setting { value: cap, source: Source::Environment };
+        if let Some(cap) = context.explicit_cap.filter(|cap| *cap < config.ceiling.value) {
+            config.ceiling = Setting { value: cap, source: Source::Environment };
         }
-        let (limit, cap) = (concurrency.value, plan.ceiling.value);
-        if plan.enabled.value && limit > cap {
+        let (limit, cap) = (concurrency.value, config.ceiling.value);
+        if config.enabled.value && limit > cap {
             concurrency.value = cap;
             if concurrency.source != Source::Default {
                 let provider = provider_label.to_owned();
@@ -138,7 +138,7 @@ impl AutoTunePlan {
                 context.warnings.push(Warning::Concurrency { provider, warning });
             }
         }
-        plan
+        config
     }
 
     fn read_tuning(&mut self, fields: &mut Fields<'_, '_>) {
@@ -162,7 +162,7 @@ impl AutoTunePlan {
             tuning.increase_below = tuning.increase_below.min(tuning.decrease_above - 10);
         }
         if tuning.increase_below >= tuning.decrease_above {
-            fields.refuse("increase_below_percent", Rule::NotBelow("decrease_above_percent"));
+            fields.report("increase_below_percent", Rule::NotBelow("decrease_above_percent"));
         }
     }
 
@@ -181,9 +181,9 @@ impl AutoTunePlan {
     }
 }
 
-fn percent(value: &Value<'_>, least: u64) -> Result<u32, Rule> {
-    let percent = value.to_whole_between(least, 100)?;
-    u32::try_from(percent).map_err(|_| Rule::NotBetween { least, most: 100 })
+fn percent(value: &Value<'_>, min: u64) -> Result<u32, Rule> {
+    let percent = value.to_whole_between(min, 100)?;
+    u32::try_from(percent).map_err(|_| Rule::NotBetween { min, max: 100 })
 }
 
 /// Parses a factor below one, in thousandths.
@@ -196,10 +196,10 @@ fn increase(value: &Value<'_>) -> Result<u32, Rule> {
     per_mille(value, 1.01, 10.0)
 }
 
-fn per_mille(value: &Value<'_>, least: f64, most: f64) -> Result<u32, Rule> {
+fn per_mille(value: &Value<'_>, min: f64, max: f64) -> Result<u32, Rule> {
     let factor = factor(value)?;
-    if !(least..=most).contains(&factor) {
-        return Err(Rule::NotFactor { least, most });
+    if !(min..=max).contains(&factor) {
+        return Err(Rule::NotFactor { min, max });
     }
     #[expect(
         clippy::cast_possible_truncation,

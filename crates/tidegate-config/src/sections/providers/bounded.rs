@@ -24,7 +24,7 @@ pub(super) fn concurrency(
 ) -> Option<Setting<NonZeroU32>> {
     const KEY: &str = "max_concurrent_requests";
     let value = fields.get(KEY);
-    if value.is_some_and(|value| !context.is_lenient(value.place)) {
+    if value.is_some_and(|value| !context.is_lenient(value.position)) {
         return fields.setting(KEY, Value::to_count);
     }
     let configured = value.and_then(configured);
@@ -38,7 +38,7 @@ pub(super) fn concurrency(
         let provider = provider_label.to_owned();
         context.warnings.push(Warning::Concurrency { provider, warning });
     }
-    let source = value.map_or(Source::Default, |value| value.place.source);
+    let source = value.map_or(Source::Default, |value| value.position.source);
     Some(Setting { value: limit, source })
 }
 
@@ -51,7 +51,7 @@ pub(super) fn retries(
 ) -> Option<Setting<u32>> {
     const KEY: &str = "max_retries";
     let value = fields.get(KEY)?;
-    if !context.is_lenient(value.place) {
+    if !context.is_lenient(value.position) {
         return fields.setting(KEY, strict_retries);
     }
     let number = match &value.node {
@@ -60,9 +60,13 @@ pub(super) fn retries(
     };
     if number.is_none() {
         let provider = provider_label.to_owned();
-        context.warnings.push(Warning::Retries { provider, most: MAX_RETRIES, used: default });
+        context.warnings.push(Warning::InvalidRetries {
+            provider,
+            most: MAX_RETRIES,
+            used: default,
+        });
     }
-    Some(Setting { value: number.unwrap_or(default), source: value.place.source })
+    Some(Setting { value: number.unwrap_or(default), source: value.position.source })
 }
 
 /// Returns a number or text as text, and the empty string for other values; `None` for null.

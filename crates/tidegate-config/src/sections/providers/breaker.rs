@@ -3,11 +3,11 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::fault::Rule;
 use crate::values::duration::positive;
 use crate::values::fields::Fields;
 use crate::values::setting::Setting;
 use crate::values::value::Value;
+use crate::violation::Rule;
 
 /// Maximum of `breaker_failures`.
 pub(crate) const MAX_FAILURES: u32 = 1_000;
@@ -15,7 +15,7 @@ pub(crate) const MAX_FAILURES: u32 = 1_000;
 /// Settings of the circuit breaker.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct BreakerPlan {
+pub struct BreakerConfig {
     /// Whether the breaker is on. Default: `true`.
     pub enabled: Setting<bool>,
     /// Consecutive provider failures that open the breaker. Default: 10.
@@ -24,7 +24,7 @@ pub struct BreakerPlan {
     pub open_for: Setting<Duration>,
 }
 
-impl Default for BreakerPlan {
+impl Default for BreakerConfig {
     fn default() -> Self {
         Self {
             enabled: Setting::default(true),
@@ -34,18 +34,18 @@ impl Default for BreakerPlan {
     }
 }
 
-impl BreakerPlan {
+impl BreakerConfig {
     pub(super) fn read(fields: &mut Fields<'_, '_>) -> Self {
-        let mut plan = Self::default();
-        plan.enabled.replace(fields.setting("breaker", Value::to_switch));
-        plan.failures.replace(fields.setting("breaker_failures", failures));
-        plan.open_for.replace(fields.setting("breaker_open_for", positive));
-        plan
+        let mut config = Self::default();
+        config.enabled.replace(fields.setting("breaker", Value::to_switch));
+        config.failures.replace(fields.setting("breaker_failures", failures));
+        config.open_for.replace(fields.setting("breaker_open_for", positive));
+        config
     }
 }
 
 pub(super) fn failures(value: &Value<'_>) -> Result<NonZeroU32, Rule> {
-    let most = MAX_FAILURES.into();
-    let failures = u32::try_from(value.to_whole_between(1, most)?).ok().and_then(NonZeroU32::new);
-    failures.ok_or(Rule::NotBetween { least: 1, most })
+    let max = MAX_FAILURES.into();
+    let failures = u32::try_from(value.to_whole_between(1, max)?).ok().and_then(NonZeroU32::new);
+    failures.ok_or(Rule::NotBetween { min: 1, max })
 }

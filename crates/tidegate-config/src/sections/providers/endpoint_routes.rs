@@ -5,10 +5,10 @@
 
 use tidegate_providers::request::{ENDPOINT_NAMES, parse_route};
 
-use crate::fault::{Rule, nearest};
 use crate::values::fields::Fields;
 use crate::values::setting::Setting;
 use crate::values::value::{Entry, Node, Value};
+use crate::violation::{Rule, nearest};
 
 /// Maximum number of paths of an endpoint.
 const MAX_PATHS: usize = 64;

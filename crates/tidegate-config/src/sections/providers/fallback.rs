@@ -4,8 +4,8 @@ use tidegate_llm::fallback::{MAX_TARGETS, unsuitable};
 use tidegate_providers::{Dialect, Provider};
 
 use super::read::dialect;
-use crate::fault::{Rule, nearest};
 use crate::values::value::{Entry, Node, Value};
+use crate::violation::{Rule, nearest};
 
 /// All configured providers and their dialects.
 pub(super) struct KnownProviders<'t>(Vec<KnownProvider<'t>>);
@@ -37,7 +37,7 @@ impl<'t> KnownProviders<'t> {
     /// Rejects a name that is not another configured provider.
     pub(super) fn check_other(&self, name: &str, own: &str) -> Result<(), Rule> {
         if name == own {
-            return Err(Rule::OwnFallback);
+            return Err(Rule::SelfFallback);
         }
         match self.0.iter().find(|known| known.name == name) {
             Some(known) if known.dialect == Dialect::Mock => {

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use tidegate_providers::Dialect;
 
 use super::fallback::KnownProviders;
-use crate::fault::Rule;
 use crate::sections::read_context::ReadContext;
 use crate::values::fields::{Fields, Path};
 use crate::values::value::Value;
+use crate::violation::Rule;
 
 /// Model names at fallback providers, by provider and requested model. The model `*` stands for all
 /// others.
@@ -43,19 +43,23 @@ pub(super) fn read(
     let path = fields.path();
     let path = Path::Key(&path, "fallback_models");
     let Some(section) = fields.get("fallback_models") else { return targets };
-    let Some(mut fields) = Fields::any(section, path, fields.faults()) else { return targets };
+    let Some(mut fields) = Fields::open_any(section, path, fields.violations()) else {
+        return targets;
+    };
     let parse = match dialect {
         Dialect::Gemini | Dialect::Azure => model_in_path,
         _ => model,
     };
     for entry in fields.entries() {
         if let Err(rule) = all.check_other(&entry.key, own) {
-            fields.refuse(&entry.key, rule);
+            fields.report(&entry.key, rule);
         } else if context.is_check() && !fallback.iter().any(|name| *name == entry.key) {
-            fields.refuse(&entry.key, Rule::NotAFallback);
+            fields.report(&entry.key, Rule::NotInFallbackList);
         }
         let path = Path::Key(&path, &entry.key);
-        let Some(mut fields) = Fields::any(&entry.value, path, fields.faults()) else { continue };
+        let Some(mut fields) = Fields::open_any(&entry.value, path, fields.violations()) else {
+            continue;
+        };
         let names = fields.entries().iter();
         let names = names
             .filter_map(|entry| Some((entry.key.to_string(), fields.read(&entry.key, parse)?)));

@@ -10,13 +10,13 @@ use tidegate_providers::Provider;
 use super::bounded;
 use super::endpoint_routes::{self, RouteOwners};
 use super::read::{check_plain_name, factor, interval};
-use crate::fault::Rule;
 use crate::sections::keys as table;
 use crate::sections::modules::{capacity, rate};
 use crate::sections::read_context::ReadContext;
 use crate::values::fields::{Fields, Path};
 use crate::values::setting::Setting;
 use crate::values::zone::canonical_zone;
+use crate::violation::Rule;
 
 /// Rate limits of a provider. Unset limits are learned from its responses.
 #[derive(Clone, Debug)]
@@ -147,7 +147,7 @@ impl ProviderLimits {
 /// Settings of one endpoint of a provider.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct EndpointPlan {
+pub struct EndpointConfig {
     /// Maximum number of concurrent calls.
     pub max_concurrent_requests: Setting<Option<NonZeroU32>>,
     /// Requests per minute.
@@ -159,7 +159,7 @@ pub struct EndpointPlan {
     constraint: Option<Constraint>,
 }
 
-impl EndpointPlan {
+impl EndpointConfig {
     /// Returns the configured limits including concurrency; `None` if there are none.
     #[must_use]
     pub const fn constraint(&self) -> Option<&Constraint> {
@@ -172,30 +172,33 @@ pub(super) fn endpoints(
     dialect_provider: &Provider,
     fields: &mut Fields<'_, '_>,
     context: &mut ReadContext<'_>,
-) -> BTreeMap<String, EndpointPlan> {
+) -> BTreeMap<String, EndpointConfig> {
     let mut plans = BTreeMap::new();
     let path = fields.path();
     let path = Path::Key(&path, "endpoints");
     let Some(section) = fields.get("endpoints") else { return plans };
-    let Some(mut fields) = Fields::any(section, path, fields.faults()) else { return plans };
+    let Some(mut fields) = Fields::open_any(section, path, fields.violations()) else {
+        return plans;
+    };
     let known = table::below("providers.*.endpoints.*");
     let mut owners = RouteOwners::default();
     for entry in fields.entries() {
         if let Err(rule) = check_plain_name(&entry.key) {
-            fields.refuse(&entry.key, rule);
+            fields.report(&entry.key, rule);
         } else if let Err(rule) = endpoint_routes::check_name(entry) {
-            fields.refuse(&entry.key, rule);
+            fields.report(&entry.key, rule);
         }
         let path = Path::Key(&path, &entry.key);
-        let Some(mut fields) = Fields::open(&entry.value, path, &known, fields.faults()) else {
+        let Some(mut fields) = Fields::open(&entry.value, path, &known, fields.violations()) else {
             continue;
         };
         let label = format!("{provider} {}", entry.key);
-        let plan = endpoint(&label, dialect_provider, &mut fields, context);
-        if let Err(rule) = owners.add(&entry.key, plan.paths.value.as_deref().unwrap_or_default()) {
-            fields.refuse("paths", rule);
+        let config = endpoint(&label, dialect_provider, &mut fields, context);
+        if let Err(rule) = owners.add(&entry.key, config.paths.value.as_deref().unwrap_or_default())
+        {
+            fields.report("paths", rule);
         }
-        plans.insert(entry.key.to_string(), plan);
+        plans.insert(entry.key.to_string(), config);
     }
     plans
 }
@@ -205,7 +208,7 @@ fn endpoint(
     dialect_provider: &Provider,
     fields: &mut Fields<'_, '_>,
     context: &mut ReadContext<'_>,
-) -> EndpointPlan {
+) -> EndpointConfig {
     let amount = |read: Option<Setting<NonZeroU32>>| {
         read.map_or(Setting::default(None), |read| read.map(Some))
     };
@@ -225,7 +228,7 @@ fn endpoint(
     };
     let constraint = constraint(&raw, fields);
     let paths = endpoint_routes::read(fields);
-    EndpointPlan {
+    EndpointConfig {
         max_concurrent_requests,
         requests_per_minute,
         tokens_per_minute,
@@ -243,7 +246,7 @@ fn constraint(raw: &RawConstraint, fields: &mut Fields<'_, '_>) -> Option<Constr
         Ok(constraint) => Some(constraint),
         Err(invalid) => {
             for (field, _, rule) in invalid.faults() {
-                fields.refuse(field, Rule::Module(rule));
+                fields.report(field, Rule::Module(rule));
             }
             None
         }

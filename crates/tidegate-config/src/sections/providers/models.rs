@@ -11,7 +11,6 @@ use super::bounded;
 use super::keys::{inner_concurrency, per_minute};
 use super::limits::ProviderLimits;
 use super::read::{check_factor, interval};
-use crate::fault::Rule;
 use crate::sections::keys as table;
 use crate::sections::keys::KnownKey;
 use crate::sections::modules::capacity;
@@ -21,6 +20,7 @@ use crate::values::setting::Setting;
 use crate::values::value::{Node, Value};
 use crate::values::value_kind::ValueKind;
 use crate::values::zone::canonical_zone;
+use crate::violation::Rule;
 
 /// Maximum length of a model name or pattern.
 const MAX_NAME_LENGTH: usize = 128;
@@ -68,14 +68,14 @@ pub(crate) const KEYS: &[KnownKey] = &[
 /// Limits of a model, or of all models together that match a pattern.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct ModelPlan {
+pub struct ModelConfig {
     /// Rate limits.
     pub limits: ProviderLimits,
     /// Maximum number of concurrent calls, within that of the provider.
     pub max_concurrent_requests: Setting<Option<NonZeroU32>>,
 }
 
-impl ModelPlan {
+impl ModelConfig {
     /// Returns the configured limits including concurrency; `None` if there are none.
     #[must_use]
     pub const fn constraint(&self) -> Option<&Constraint> {
@@ -86,7 +86,7 @@ impl ModelPlan {
 /// Models that metrics report by name, and limits of models.
 pub(super) struct Models {
     pub(super) named: Option<Setting<Vec<String>>>,
-    pub(super) limited: BTreeMap<String, ModelPlan>,
+    pub(super) limited: BTreeMap<String, ModelConfig>,
 }
 
 impl Models {
@@ -105,23 +105,23 @@ impl Models {
         }
         let path = fields.path();
         let path = Path::Key(&path, "models");
-        let mut limited: BTreeMap<String, ModelPlan> = BTreeMap::new();
+        let mut limited: BTreeMap<String, ModelConfig> = BTreeMap::new();
         if matches!(&section.node, Node::Table(entries) if entries.len() > MAX_MODELS) {
-            fields.refuse("models", Rule::TooManyModels(MAX_MODELS));
+            fields.report("models", Rule::TooManyModels(MAX_MODELS));
         }
         let known = table::below("providers.*.models.*");
-        if let Some(mut fields) = Fields::any(section, path, fields.faults()) {
+        if let Some(mut fields) = Fields::open_any(section, path, fields.violations()) {
             for entry in fields.entries() {
                 if let Err(rule) = check_model(&entry.key) {
-                    fields.refuse(&entry.key, rule);
+                    fields.report(&entry.key, rule);
                 }
                 let bare = |name: &str| name.trim().to_lowercase();
                 let same = |known: &&String| bare(known) == bare(&entry.key);
                 if let Some(known) = limited.keys().find(same) {
-                    fields.refuse(&entry.key, Rule::SameModel(known.clone()));
+                    fields.report(&entry.key, Rule::SameModel(known.clone()));
                 }
                 let path = Path::Key(&path, &entry.key);
-                let opened = Fields::open(&entry.value, path, &known, fields.faults());
+                let opened = Fields::open(&entry.value, path, &known, fields.violations());
                 let Some(mut fields) = opened else { continue };
                 let label = format!("{provider} {}", entry.key);
                 limited.insert(
@@ -132,7 +132,7 @@ impl Models {
         }
         // Metrics report models with limits by name; a pattern is not a name.
         let named = limited.keys().filter(|name| !name.contains('*')).cloned().collect();
-        let named = Setting { value: named, source: section.place.source };
+        let named = Setting { value: named, source: section.position.source };
         Self { named: Some(named), limited }
     }
 }
@@ -142,14 +142,14 @@ fn model(
     dialect_provider: &Provider,
     fields: &mut Fields<'_, '_>,
     context: &mut ReadContext<'_>,
-) -> ModelPlan {
+) -> ModelConfig {
     let concurrency = match fields.get("max_concurrent_requests") {
         Some(_) => bounded::concurrency(label, dialect_provider, fields, context),
         None => None,
     };
     let max_concurrent_requests = concurrency.map_or(Setting::default(None), |read| read.map(Some));
     let limits = ProviderLimits::read(fields, max_concurrent_requests.value);
-    ModelPlan { limits, max_concurrent_requests }
+    ModelConfig { limits, max_concurrent_requests }
 }
 
 fn check_model(name: &str) -> Result<(), Rule> {

@@ -3,23 +3,23 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::fault::Rule;
 use crate::sections::modules::rate;
 use crate::values::duration::duration;
 use crate::values::fields::Fields;
 use crate::values::setting::Setting;
+use crate::violation::Rule;
 
 /// Settings of the slow start, for providers that reject sudden bursts.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct RampPlan {
+pub struct RampConfig {
     /// Time to reach the limit. Default: zero, no slow start.
     pub over: Setting<Duration>,
     /// Initial requests per minute. Default: 60.
     pub floor: Setting<NonZeroU32>,
 }
 
-impl Default for RampPlan {
+impl Default for RampConfig {
     fn default() -> Self {
         Self {
             over: Setting::default(Duration::ZERO),
@@ -28,7 +28,7 @@ impl Default for RampPlan {
     }
 }
 
-impl RampPlan {
+impl RampConfig {
     /// Returns whether slow start is on.
     #[must_use]
     pub const fn is_on(&self) -> bool {
@@ -36,12 +36,12 @@ impl RampPlan {
     }
 
     pub(super) fn read(fields: &mut Fields<'_, '_>) -> Self {
-        let mut plan = Self::default();
-        plan.over.replace(fields.setting("ramp_up", duration));
-        plan.floor.replace(fields.setting("ramp_floor", rate));
+        let mut config = Self::default();
+        config.over.replace(fields.setting("ramp_up", duration));
+        config.floor.replace(fields.setting("ramp_floor", rate));
         if fields.get("ramp_up").is_none() && fields.get("ramp_floor").is_some() {
-            fields.refuse("ramp_floor", Rule::NoRamp);
+            fields.report("ramp_floor", Rule::RampFloorWithoutRamp);
         }
-        plan
+        config
     }
 }

@@ -7,8 +7,8 @@ use tidegate_llm::plan::{Constraint, RawConstraint};
 use tidegate_providers::{Dialect, Provider};
 
 use super::keys::DIALECTS;
-use crate::fault::Rule;
 use crate::values::value::{Node, Number, Value};
+use crate::violation::Rule;
 
 /// Maximum number of retries. The database schema enforces it too.
 pub(crate) const MAX_RETRIES: u32 = 20;
@@ -65,9 +65,9 @@ pub(crate) fn dialect(value: &Value<'_>) -> Result<(Dialect, Provider), Rule> {
 }
 
 pub(crate) fn retries(value: &Value<'_>) -> Result<u32, Rule> {
-    let most = MAX_RETRIES.into();
-    let retries = value.to_whole_between(0, most)?;
-    u32::try_from(retries).map_err(|_| Rule::NotBetween { least: 0, most })
+    let max = MAX_RETRIES.into();
+    let retries = value.to_whole_between(0, max)?;
+    u32::try_from(retries).map_err(|_| Rule::NotBetween { min: 0, max })
 }
 
 pub(crate) fn interval(value: &Value<'_>) -> Result<Duration, Rule> {

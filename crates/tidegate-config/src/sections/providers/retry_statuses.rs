@@ -2,8 +2,8 @@
 
 use tidegate_providers::classify::NEVER_RETRIED;
 
-use crate::fault::Rule;
 use crate::values::value::{Node, Value};
+use crate::violation::Rule;
 
 pub(crate) const MIN_STATUS: u16 = 400;
 pub(crate) const MAX_STATUS: u16 = 599;

@@ -74,18 +74,21 @@ impl Gate {
 
     /// Returns how long the gate stays open.
     pub(super) fn open_for(&self, now: Time) -> Option<Duration> {
-        self.breaker.due().map(|due| due.since(now))
+        self.breaker.next_trial_at().map(|due| due.since(now))
     }
 
     /// Returns for how long a trial has been due without being started.
     pub(super) fn trial_due(&self, now: Time) -> Option<Duration> {
-        let due = self.breaker.due().filter(|due| !self.breaker.is_tried() && *due <= now)?;
+        let due = self
+            .breaker
+            .next_trial_at()
+            .filter(|due| !self.breaker.has_trial_in_flight() && *due <= now)?;
         Some(now.since(due))
     }
 
     /// Whether the gate holds no state worth keeping.
     pub(super) const fn is_clean(&self) -> bool {
-        self.breaker.closed().is_some()
+        self.breaker.closed_epoch().is_some()
             && self.consecutive_failures.is_empty()
             && self.slow_start.is_none()
     }
@@ -97,14 +100,14 @@ impl Gate {
             BreakerState::Closed => Ok(()),
             BreakerState::Open => Err(self.open_for(now).unwrap_or_default()),
             // The first call after the pause is the trial.
-            _ if !self.breaker.is_tried() => Ok(()),
+            _ if !self.breaker.has_trial_in_flight() => Ok(()),
             _ => Err(TRIAL_RETRY_AFTER),
         }
     }
 
     /// Admits a call, or returns when to retry.
     pub(super) fn admit(&mut self, now: Time) -> Result<Admission, Duration> {
-        let is_trial = self.breaker.closed().is_none();
+        let is_trial = self.breaker.closed_epoch().is_none();
         let Some(slow_start) = &mut self.slow_start else {
             let epoch = self.breaker.admit(now)?;
             return Ok(Admission { epoch, is_slow_start: false, is_trial });
@@ -119,7 +122,7 @@ impl Gate {
 
     /// Returns the admission of a call that was admitted before this gate existed.
     pub(super) fn untracked_admission(&self) -> Option<Admission> {
-        let epoch = self.breaker.closed().filter(|epoch| epoch.number() == 0)?;
+        let epoch = self.breaker.closed_epoch().filter(|epoch| epoch.number() == 0)?;
         Some(Admission { epoch, is_slow_start: false, is_trial: false })
     }
 
@@ -133,7 +136,7 @@ impl Gate {
         (failures, may_open): (usize, bool),
     ) -> Option<Transition> {
         let Admission { epoch, is_slow_start, .. } = admission;
-        if self.breaker.closed().is_none() {
+        if self.breaker.closed_epoch().is_none() {
             let change = self.breaker.settle(epoch, ended.outcome, now, 0);
             if let Some(Transition::Closed(_)) = change {
                 self.consecutive_failures.clear();
@@ -141,7 +144,7 @@ impl Gate {
             }
             return change;
         }
-        if self.breaker.closed() != Some(epoch) {
+        if self.breaker.closed_epoch() != Some(epoch) {
             return None;
         }
         if let Some(slow_start) = self.slow_start.as_mut().filter(|_| is_slow_start) {
@@ -149,8 +152,8 @@ impl Gate {
         }
         match ended.outcome {
             CallOutcome::Unknown => None,
-            CallOutcome::Answered | CallOutcome::Rejected => {
-                if ended.outcome == CallOutcome::Answered {
+            CallOutcome::Succeeded | CallOutcome::Rejected => {
+                if ended.outcome == CallOutcome::Succeeded {
                     self.consecutive_failures.clear();
                 }
                 if let Some(slow_start) = &mut self.slow_start {

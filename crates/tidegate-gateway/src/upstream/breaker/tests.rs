@@ -19,7 +19,7 @@ const OPEN_FOR: Duration = Duration::from_secs(5);
 fn breaker() -> ProviderBreaker {
     let settings = BreakerSettings::after_failures(FAILURES)
         .pause(OPEN_FOR, OPEN_FOR * 12)
-        .relapse_within(OPEN_FOR * 2);
+        .keep_backoff_within(OPEN_FOR * 2);
     ProviderBreaker::new("openai".into(), Some(settings), tracing_observer())
 }
 

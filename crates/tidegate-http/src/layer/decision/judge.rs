@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use smallvec::SmallVec;
-use tidegate::guard::NotAsked;
-use tidegate::{FailureRule, Outcome, Retry, Snapshot, StoreError};
+use tidegate::guard::NotCalled;
+use tidegate::{FailureRule, LimitSnapshot, Outcome, Retry, StoreError};
 use tidegate_core::WallTime;
 
-use super::decided::Decided;
 use super::limits::{RuleCharge, holds_slots};
 use super::pending_decision::{PendingDecision, StoreDecision};
+use super::request_decision::RequestDecision;
 use crate::field::{Fields, Report, RetryAfter, Styles};
-use crate::key::Unkeyed;
+use crate::key::MissingKeyError;
 use crate::layer::response::admitted::Admitted;
 use crate::layer::response::pending_settlement::{OpenCharges, PendingSettlement};
 use crate::layer::settings::Settings;
@@ -33,17 +33,17 @@ impl Settings {
     pub(crate) fn judge_unkeyed<R>(
         &self,
         pending: &PendingDecision,
-        unkeyed: Unkeyed,
+        error: MissingKeyError,
         refuse: impl FnOnce(&Refusal<'_>) -> R,
     ) -> Result<Admitted, R> {
-        if unkeyed == Unkeyed::NoPeer {
+        if error == MissingKeyError::NoPeer {
             self.log.no_peer();
         }
         if self.in_shadow() {
             tracing::info!("request without a key admitted in shadow mode");
             return Ok(self.admit_undecided(pending));
         }
-        Err(refuse(&Refusal::new(RefusalCause::Unkeyed(unkeyed))))
+        Err(refuse(&Refusal::new(RefusalCause::MissingKey(error))))
     }
 
     /// Judges a request that was decided.
@@ -87,7 +87,7 @@ impl Settings {
         &self,
         pending: &PendingDecision,
         outcome: &Outcome,
-        snapshot: Snapshot,
+        snapshot: LimitSnapshot,
         refuse: impl FnOnce(&Refusal<'_>) -> R,
     ) -> Result<Admitted, R> {
         let Some(charge) = pending.charges.first() else { return Ok(Admitted::default()) };
@@ -109,12 +109,12 @@ impl Settings {
     fn report<'t>(
         &self,
         charge: &RuleCharge,
-        snapshot: &'t Snapshot,
+        snapshot: &'t LimitSnapshot,
         outcome: &Outcome,
     ) -> Report<'t> {
         let report = Report::of(snapshot.limit(), outcome);
         match self.limits.rule(charge).unit {
-            Some(unit) => report.counting(unit),
+            Some(unit) => report.with_unit(unit),
             None => report,
         }
     }
@@ -123,7 +123,7 @@ impl Settings {
     fn admit_or_refuse<R>(
         &self,
         pending: &PendingDecision,
-        snapshots: &[Snapshot],
+        snapshots: &[LimitSnapshot],
         reports: &[Report<'_>],
         result: ListResult,
         refuse: impl FnOnce(&Refusal<'_>) -> R,
@@ -148,7 +148,8 @@ impl Settings {
             };
             self.fields_with(reports, policy)
         };
-        let decided = (self.expose || self.shadow).then(|| Decided::new(reports, retry, degraded));
+        let decided =
+            (self.expose || self.shadow).then(|| RequestDecision::new(reports, retry, degraded));
         Ok(Admitted { fields, settlement: None, decided })
     }
 
@@ -178,7 +179,7 @@ impl Settings {
         }
         let retry = match error {
             StoreError::Unavailable(reason) => match reason.downcast_ref() {
-                Some(NotAsked::Down { retry_after }) => Some(Retry::After(*retry_after)),
+                Some(NotCalled::Down { retry_after }) => Some(Retry::After(*retry_after)),
                 _ => None,
             },
             _ => None,
@@ -188,10 +189,10 @@ impl Settings {
 
     /// Admits a request in shadow mode without a decision. It counts as pending like any other.
     fn admit_undecided(&self, pending: &PendingDecision) -> Admitted {
-        let in_flight = self.tiers.as_ref().map(|tiers| tiers.admission().enter());
+        let in_flight = self.tiers.as_ref().map(|tiers| tiers.admission().track_request());
         let settlement = in_flight
             .map(|in_flight| PendingSettlement::open(None, Some(in_flight), pending.bodiless));
-        Admitted { settlement, ..Admitted::with_decision(Decided::undecided()) }
+        Admitted { settlement, ..Admitted::with_decision(RequestDecision::undecided()) }
     }
 
     /// Returns whether anything reports the limits of an admitted request.

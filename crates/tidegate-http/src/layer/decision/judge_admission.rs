@@ -6,9 +6,9 @@ use smallvec::SmallVec;
 use tidegate::FailureRule;
 use tidegate::admission::Tier;
 
-use super::decided::Decided;
 use super::pending_decision::PendingDecision;
-use super::tiers::AdmissionDecision;
+use super::request_decision::RequestDecision;
+use super::tiers::TierDecision;
 use crate::field::{Fields, Report};
 use crate::layer::response::admitted::Admitted;
 use crate::layer::response::pending_settlement::{OpenCharges, PendingSettlement};
@@ -20,7 +20,7 @@ impl Settings {
     pub(crate) fn judge_admission<R>(
         self: &Arc<Self>,
         pending: PendingDecision,
-        decision: AdmissionDecision,
+        decision: TierDecision,
         refuse: impl FnOnce(&Refusal<'_>) -> R,
     ) -> Result<Admitted, R> {
         let outcomes = decision.outcomes.iter();
@@ -35,7 +35,7 @@ impl Settings {
             let refusal = Refusal::new(cause)
                 .limits(&reports)
                 .retry(self.retry_hint(Some(retry)))
-                .at(tier.as_str(), tier.reason());
+                .with_level(tier.as_str(), tier.reason());
             return Err(refuse(&refusal));
         }
         if let Some((tier, _)) = decision.would_reject {
@@ -45,10 +45,12 @@ impl Settings {
         let fields = if shadow { Fields::default() } else { self.fields(&reports) };
         let retry = decision.would_reject.map(|(_, retry)| retry);
         let exposed = self.expose || shadow || retry.is_some();
-        let decided = exposed.then(|| Decided::new(&reports, retry, decision.degraded));
+        let decided = exposed.then(|| RequestDecision::new(&reports, retry, decision.degraded));
         drop(reports);
-        let open_charges = match (pending.caller, decision.bill) {
-            (Some(caller), Some(bill)) => Some(OpenCharges::admission(self.clone(), caller, bill)),
+        let open_charges = match (pending.caller, decision.receipt) {
+            (Some(caller), Some(receipt)) => {
+                Some(OpenCharges::admission(self.clone(), caller, receipt))
+            }
             _ => None,
         };
         let open = open_charges.is_some() || decision.in_flight.is_some();

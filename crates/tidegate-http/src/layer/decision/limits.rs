@@ -3,17 +3,17 @@
 //! Only this module calls limiters. It knows nothing of responses.
 
 use smallvec::SmallVec;
-use tidegate::{Decision, Engine, Outcome, Policy, Snapshot, StoreError};
+use tidegate::{Decision, Engine, LimitSnapshot, Outcome, Policy, StoreError};
 use tidegate_core::{ChargeError, MAX_CHARGES};
 
-use super::rule::{ActualCost, Cost, Rule};
+use super::rule::{ActualCost, Cost, LimitRule};
 use crate::head::Head;
-use crate::key::{KeyText, Unkeyed};
+use crate::key::{KeyText, MissingKeyError};
 
 /// The rules of a layer, in their order.
 #[derive(Clone, Default)]
 pub(crate) struct Limits {
-    rules: Vec<Rule>,
+    rules: Vec<LimitRule>,
     cost: Option<Cost>,
     settle: Option<ActualCost>,
 }
@@ -29,7 +29,7 @@ pub(crate) struct RuleCharge {
 /// Charges of a request, without the rules that do not apply to it.
 pub(crate) type Charges = SmallVec<[RuleCharge; 1]>;
 /// Current limits of the charged rules.
-pub(crate) type Snapshots = SmallVec<[Snapshot; 2]>;
+pub(crate) type Snapshots = SmallVec<[LimitSnapshot; 2]>;
 
 impl Limits {
     /// Adds a rule.
@@ -37,10 +37,10 @@ impl Limits {
     /// # Panics
     /// Panics if there are too many rules, or if the rule is on a different store than the others:
     /// no store could decide both.
-    pub(crate) fn add(&mut self, rule: Rule) {
+    pub(crate) fn add(&mut self, rule: LimitRule) {
         assert!(self.rules.len() < MAX_CHARGES, "a layer has at most {MAX_CHARGES} limits");
         if let Some(first) = self.rules.first() {
-            let same = first.limiter.engine().store().is_same(rule.limiter.engine().store());
+            let same = first.limiter.engine().store().ptr_eq(rule.limiter.engine().store());
             assert!(
                 same,
                 "limits of a layer are decided together and need one store; create them all with one \
@@ -58,7 +58,7 @@ impl Limits {
         self.settle = Some(actual);
     }
 
-    pub(crate) fn rules(&self) -> &[Rule] {
+    pub(crate) fn rules(&self) -> &[LimitRule] {
         &self.rules
     }
 
@@ -68,7 +68,11 @@ impl Limits {
     }
 
     /// Collects the charges of a request.
-    pub(crate) fn charges(&self, head: &Head<'_>, charges: &mut Charges) -> Result<(), Unkeyed> {
+    pub(crate) fn charges(
+        &self,
+        head: &Head<'_>,
+        charges: &mut Charges,
+    ) -> Result<(), MissingKeyError> {
         for (index, rule) in self.rules.iter().enumerate() {
             if let Some(key) = rule.key(head)? {
                 let cost = self.cost_of(rule, head);
@@ -80,7 +84,7 @@ impl Limits {
 
     /// Returns the cost to charge up front. A cost that is settled later is at least 1: zero is
     /// never denied, so a limit in debt would refuse no request.
-    fn cost_of(&self, rule: &Rule, head: &Head<'_>) -> u64 {
+    fn cost_of(&self, rule: &LimitRule, head: &Head<'_>) -> u64 {
         let cost = rule.cost.as_ref().or(self.cost.as_ref()).map_or(1, |cost| cost(head));
         if cost == 0 && self.settles_by(rule) && !counts_slots(rule.limiter.limit().policy()) {
             1
@@ -89,7 +93,7 @@ impl Limits {
         }
     }
 
-    pub(crate) fn rule(&self, charge: &RuleCharge) -> &Rule {
+    pub(crate) fn rule(&self, charge: &RuleCharge) -> &LimitRule {
         &self.rules[charge.rule]
     }
 
@@ -108,21 +112,21 @@ impl Limits {
         charges.iter().any(|charge| self.settles_by(self.rule(charge)))
     }
 
-    fn settles_by(&self, rule: &Rule) -> bool {
+    fn settles_by(&self, rule: &LimitRule) -> bool {
         self.settle.is_some() || rule.settle.is_some()
     }
 
     /// Fast path: decides a single charge to a token bucket without a receipt, if it is not settled
     /// later. Returns `None`, without any effect, if the charge does not qualify.
     #[inline]
-    pub(crate) fn spend(&self, charges: &[RuleCharge]) -> Option<(Outcome, Snapshot)> {
+    pub(crate) fn spend(&self, charges: &[RuleCharge]) -> Option<(Outcome, LimitSnapshot)> {
         let [charge] = charges else { return None };
         let rule = self.rule(charge);
         if self.settles_by(rule) {
             return None;
         }
         let snapshot = rule.limiter.snapshot();
-        let outcome = rule.limiter.spend(&snapshot, charge.key.as_str(), charge.cost)?;
+        let outcome = rule.limiter.take_bare(&snapshot, charge.key.as_str(), charge.cost)?;
         Some((outcome, snapshot))
     }
 
@@ -146,6 +150,6 @@ pub(crate) const fn counts_slots(policy: &Policy) -> bool {
 }
 
 /// Returns whether any of these limits counts slots.
-pub(crate) fn holds_slots(snapshots: &[Snapshot]) -> bool {
+pub(crate) fn holds_slots(snapshots: &[LimitSnapshot]) -> bool {
     snapshots.iter().any(|snapshot| counts_slots(snapshot.limit().policy()))
 }

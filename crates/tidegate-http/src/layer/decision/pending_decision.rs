@@ -1,12 +1,12 @@
 //! A request before its decision, and the single path by which it is decided.
 
 use http::{Method, Request};
-use tidegate::{Decision, Outcome, Snapshot, StoreError};
+use tidegate::{Decision, LimitSnapshot, Outcome, StoreError};
 
 use super::limits::{Charges, holds_slots};
-use super::tiers::{AdmissionDecision, CallerKeys};
+use super::tiers::{CallerKeys, TierDecision};
 use crate::head::Head;
-use crate::key::Unkeyed;
+use crate::key::MissingKeyError;
 use crate::layer::settings::Settings;
 
 /// A request that is being decided.
@@ -32,17 +32,17 @@ pub(crate) enum Precheck {
     /// Decide the charges or the caller in the pending decision.
     Decide,
     /// Refuse: there is no key to charge.
-    Refuse(Unkeyed),
+    Refuse(MissingKeyError),
 }
 
 /// What the store or the admission decided.
 pub(crate) enum StoreDecision {
     /// One charge, decided without a receipt under this limit.
-    FastPath(Outcome, Snapshot),
+    FastPath(Outcome, LimitSnapshot),
     /// A list of charges.
     List(Decision),
     /// An admission.
-    Admission(AdmissionDecision),
+    Admission(TierDecision),
     /// The store failed.
     Failed(StoreError),
 }
@@ -53,8 +53,8 @@ impl From<Result<Decision, StoreError>> for StoreDecision {
     }
 }
 
-impl From<Result<AdmissionDecision, StoreError>> for StoreDecision {
-    fn from(decision: Result<AdmissionDecision, StoreError>) -> Self {
+impl From<Result<TierDecision, StoreError>> for StoreDecision {
+    fn from(decision: Result<TierDecision, StoreError>) -> Self {
         decision.map_or_else(Self::Failed, Self::Admission)
     }
 }

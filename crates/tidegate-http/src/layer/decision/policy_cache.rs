@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 use http::HeaderValue;
-use tidegate::{Outcome, Snapshot};
+use tidegate::{LimitSnapshot, Outcome};
 
 use super::limits::RuleCharge;
 use crate::field::{Fields, Report};
@@ -35,7 +35,7 @@ impl PolicyCache {
     pub(crate) fn fields_for_one_limit(
         &self,
         charge: &RuleCharge,
-        snapshot: &Snapshot,
+        snapshot: &LimitSnapshot,
         outcome: &Outcome,
     ) -> Option<Fields> {
         let current = (charge.rule, snapshot.limit().generation(), outcome.capacity);
@@ -53,7 +53,7 @@ impl PolicyCache {
     pub(crate) fn value(
         &self,
         charges: &[RuleCharge],
-        snapshots: &[Snapshot],
+        snapshots: &[LimitSnapshot],
         reports: &[Report<'_>],
     ) -> Option<HeaderValue> {
         let limits = charges.iter().zip(snapshots).zip(reports);

@@ -7,7 +7,7 @@ use tidegate::Limiter;
 
 use crate::field::Unit;
 use crate::head::Head;
-use crate::key::{KeySource, KeyText, Missing, Unkeyed};
+use crate::key::{KeySource, KeyText, MissingKey, MissingKeyError};
 use crate::layer::ResponseSummary;
 
 /// Function for the cost of a request.
@@ -24,12 +24,12 @@ pub(crate) type ActualCost = Arc<dyn Fn(&ResponseSummary) -> u64 + Send + Sync>;
 /// ```
 /// use tidegate::{Limiter, Policy};
 /// use tidegate_http::field::Unit;
-/// use tidegate_http::key::{self, Missing};
-/// use tidegate_http::layer::{LimitLayer, Rule};
+/// use tidegate_http::key::{self, MissingKey};
+/// use tidegate_http::layer::{LimitLayer, LimitRule};
 ///
 /// let bytes = Limiter::new(Policy::per_second(1_000_000).capacity(50_000_000).build()?);
-/// let rule = Rule::new(bytes, key::api_key("x-api-key"))
-///     .missing(Missing::Unauthorized)
+/// let rule = LimitRule::new(bytes, key::api_key("x-api-key"))
+///     .missing(MissingKey::Unauthorized)
 ///     .unit(Unit::CONTENT_BYTES)
 ///     .cost(|_| 0)
 ///     .settle(|response| response.bytes());
@@ -38,22 +38,22 @@ pub(crate) type ActualCost = Arc<dyn Fn(&ResponseSummary) -> u64 + Send + Sync>;
 /// ```
 #[derive(Clone)]
 #[must_use]
-pub struct Rule {
+pub struct LimitRule {
     pub(crate) limiter: Limiter,
     key: Arc<dyn KeySource>,
-    missing: Missing,
+    missing: MissingKey,
     pub(crate) unit: Option<Unit>,
     pub(crate) cost: Option<Cost>,
     pub(crate) settle: Option<ActualCost>,
 }
 
-impl Rule {
+impl LimitRule {
     /// Creates a rule that charges `limiter` by `key`, with the cost of the layer.
     pub fn new(limiter: Limiter, key: impl KeySource + 'static) -> Self {
         Self {
             limiter,
             key: Arc::new(key),
-            missing: Missing::default(),
+            missing: MissingKey::default(),
             unit: None,
             cost: None,
             settle: None,
@@ -61,7 +61,7 @@ impl Rule {
     }
 
     /// Sets what to do with requests without a key. The default charges the client address.
-    pub fn missing(mut self, missing: Missing) -> Self {
+    pub fn missing(mut self, missing: MissingKey) -> Self {
         self.missing = missing;
         self
     }
@@ -93,14 +93,14 @@ impl Rule {
     }
 
     /// Returns the key of a request, or `None` if the limit does not apply to it.
-    pub(crate) fn key(&self, head: &Head<'_>) -> Result<Option<KeyText>, Unkeyed> {
+    pub(crate) fn key(&self, head: &Head<'_>) -> Result<Option<KeyText>, MissingKeyError> {
         self.missing.key(&*self.key, head)
     }
 }
 
-impl fmt::Debug for Rule {
+impl fmt::Debug for LimitRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rule")
+        f.debug_struct("LimitRule")
             .field("limit", &self.limiter.limit().name())
             .field("missing", &self.missing)
             .field("unit", &self.unit)

@@ -7,13 +7,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tidegate::admission::{Admission, Admit, Bill, Caller, InFlight, Rejection, Tier, Verdict};
+use tidegate::admission::{
+    Admission, AdmissionDecision, AdmissionReceipt, Admit, Caller, InFlight, Rejection, Tier,
+};
 use tidegate::{FailureRule, Outcome, Retry, Settlement, StoreError};
 use tidegate_core::Limit;
 
 use super::rule::{ActualCost, Cost};
 use crate::head::Head;
-use crate::key::{KeySource, KeyText, Missing, Unkeyed};
+use crate::key::{KeySource, KeyText, MissingKey, MissingKeyError};
 
 /// An admission, and the sources of its keys.
 #[derive(Clone)]
@@ -21,8 +23,8 @@ pub(crate) struct Tiers {
     admission: Admission,
     organization: Option<Arc<dyn KeySource>>,
     client: Option<Arc<dyn KeySource>>,
-    pub(crate) missing_organization: Missing,
-    pub(crate) missing_client: Missing,
+    pub(crate) missing_organization: MissingKey,
+    pub(crate) missing_client: MissingKey,
     pub(crate) cost: Option<Cost>,
     pub(crate) settle: Option<ActualCost>,
 }
@@ -48,14 +50,14 @@ enum Client {
 pub(crate) type TierOutcomes = SmallVec<[(Limit, Outcome); 2]>;
 
 /// Decision of an admission, detached from it.
-pub(crate) struct AdmissionDecision {
+pub(crate) struct TierDecision {
     pub(crate) outcomes: TierOutcomes,
     pub(crate) rejected: Option<(Tier, Retry)>,
     /// Tier that would have rejected the request outside of shadow mode.
     pub(crate) would_reject: Option<(Tier, Retry)>,
     pub(crate) degraded: Option<FailureRule>,
     pub(crate) in_flight: Option<InFlight>,
-    pub(crate) bill: Option<Bill>,
+    pub(crate) receipt: Option<AdmissionReceipt>,
 }
 
 impl Tiers {
@@ -64,8 +66,8 @@ impl Tiers {
             admission,
             organization: None,
             client: None,
-            missing_organization: Missing::default(),
-            missing_client: Missing::default(),
+            missing_organization: MissingKey::default(),
+            missing_client: MissingKey::default(),
             cost: None,
             settle: None,
         }
@@ -89,9 +91,9 @@ impl Tiers {
     }
 
     /// Identifies the caller of a request, or returns why it has no key.
-    pub(crate) fn identify(&self, head: &Head<'_>) -> Result<CallerKeys, Unkeyed> {
+    pub(crate) fn identify(&self, head: &Head<'_>) -> Result<CallerKeys, MissingKeyError> {
         // A tier without a key source is skipped.
-        let key = |source: &Option<Arc<dyn KeySource>>, missing: &Missing| match source {
+        let key = |source: &Option<Arc<dyn KeySource>>, missing: &MissingKey| match source {
             Some(source) => missing.key(&**source, head),
             None => Ok(None),
         };
@@ -107,17 +109,14 @@ impl Tiers {
     }
 
     /// Decides; ready at the first poll on a local store.
-    pub(crate) async fn decide(
-        &self,
-        caller: &CallerKeys,
-    ) -> Result<AdmissionDecision, StoreError> {
+    pub(crate) async fn decide(&self, caller: &CallerKeys) -> Result<TierDecision, StoreError> {
         Ok(self.decision_from(self.admit(caller).await?))
     }
 
-    /// Requests a bill only if it is needed for a settlement.
+    /// Requests a receipt only if it is needed for a settlement.
     fn admit<'a>(&'a self, caller: &'a CallerKeys) -> Admit<'a> {
         let admit = self.admission.admit(caller.to_caller());
-        if self.settle.is_some() { admit.billed() } else { admit }
+        if self.settle.is_some() { admit.with_receipt() } else { admit }
     }
 
     /// Settles; ready at the first poll on a local store.
@@ -125,44 +124,44 @@ impl Tiers {
         &self,
         caller: &CallerKeys,
         delta: i64,
-        bill: &Bill,
+        receipt: &AdmissionReceipt,
     ) -> Result<Settlement, StoreError> {
-        self.admission.settle(caller.to_caller(), delta, bill).await
+        self.admission.settle(caller.to_caller(), delta, receipt).await
     }
 
-    fn decision_from(&self, verdict: Verdict<'_>) -> AdmissionDecision {
-        match verdict {
-            Verdict::Admitted(admitted) => AdmissionDecision {
+    fn decision_from(&self, decision: AdmissionDecision<'_>) -> TierDecision {
+        match decision {
+            AdmissionDecision::Admitted(admitted) => TierDecision {
                 outcomes: self.tier_outcomes(admitted.outcomes()),
                 rejected: None,
                 would_reject: admitted
                     .would_reject()
                     .map(|rejection| (rejection.tier, rejection.retry)),
                 degraded: admitted.degraded(),
-                bill: admitted.bill(),
+                receipt: admitted.receipt(),
                 in_flight: admitted.into_in_flight(),
             },
-            Verdict::Rejected(rejection) => self.rejected(&rejection),
+            AdmissionDecision::Rejected(rejection) => self.rejected(&rejection),
             // The enum is non-exhaustive: an unknown variant admits no request.
-            _ => AdmissionDecision {
+            _ => TierDecision {
                 outcomes: TierOutcomes::new(),
                 rejected: Some((Tier::Backpressure, Retry::OnRelease)),
                 would_reject: None,
                 degraded: None,
                 in_flight: None,
-                bill: None,
+                receipt: None,
             },
         }
     }
 
-    fn rejected(&self, rejection: &Rejection<'_>) -> AdmissionDecision {
-        AdmissionDecision {
+    fn rejected(&self, rejection: &Rejection<'_>) -> TierDecision {
+        TierDecision {
             outcomes: self.tier_outcomes(rejection.outcomes()),
             rejected: Some((rejection.tier, rejection.retry)),
             would_reject: None,
             degraded: rejection.degraded,
             in_flight: None,
-            bill: None,
+            receipt: None,
         }
     }
 

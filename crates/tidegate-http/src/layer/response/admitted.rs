@@ -6,19 +6,19 @@ use http::{Request, Response};
 
 use super::pending_settlement::PendingSettlement;
 use crate::field::Fields;
-use crate::layer::decision::decided::Decided;
+use crate::layer::decision::request_decision::RequestDecision;
 
 /// State of an admitted request.
 #[derive(Default)]
 pub(crate) struct Admitted {
     pub(crate) fields: Fields,
     pub(crate) settlement: Option<Box<PendingSettlement>>,
-    pub(crate) decided: Option<Decided>,
+    pub(crate) decided: Option<RequestDecision>,
 }
 
 impl Admitted {
     /// Creates one with a decision for the handler and nothing else.
-    pub(crate) fn with_decision(decided: Decided) -> Self {
+    pub(crate) fn with_decision(decided: RequestDecision) -> Self {
         Self { decided: Some(decided), ..Self::default() }
     }
 

@@ -65,7 +65,7 @@ impl<B: http_body::Body> Body<B> {
         let settlement = match settlement {
             // Servers do not poll a body that is known to be empty.
             Some(settlement) if body.is_end_stream() => {
-                settlement.close(ResponseEnd::Whole);
+                settlement.close(ResponseEnd::Complete);
                 None
             }
             other => other,
@@ -99,13 +99,13 @@ where
                 Some(Ok(frame)) => {
                     settlement.record_sent(frame.data_ref().map_or(0, Buf::remaining));
                     if body.is_end_stream() {
-                        settlement.close(ResponseEnd::Whole);
+                        settlement.close(ResponseEnd::Complete);
                     } else {
                         *this.settlement = Some(settlement);
                     }
                 }
-                Some(Err(_)) => settlement.close(ResponseEnd::Cut),
-                None => settlement.close(ResponseEnd::Whole),
+                Some(Err(_)) => settlement.close(ResponseEnd::Aborted),
+                None => settlement.close(ResponseEnd::Complete),
             }
         }
         Poll::Ready(polled)

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use smallvec::{SmallVec, smallvec};
-use tidegate::admission::{Bill, InFlight};
-use tidegate::{Batch, Receipt, Snapshot, StoreError};
-use tidegate_core::{Answer, Correction, Operation, Target};
+use tidegate::admission::{AdmissionReceipt, InFlight};
+use tidegate::{Batch, LimitSnapshot, Receipt, StoreError};
+use tidegate_core::{Correction, Operation, StoreResponse, Target};
 
 use super::response_summary::{ResponseEnd, ResponseSummary};
 use crate::layer::decision::limits::{Charges, RuleCharge, counts_slots, holds_slots};
@@ -40,7 +40,7 @@ pub(crate) struct OpenCharges {
 /// What the request was charged by.
 enum ChargedBy {
     Limits { charges: Charges, receipt: Receipt },
-    Admission { caller: CallerKeys, bill: Bill },
+    Admission { caller: CallerKeys, receipt: AdmissionReceipt },
 }
 
 /// Correction of each charge.
@@ -97,7 +97,7 @@ impl Drop for PendingSettlement {
     /// Settles on drop: servers drop a body before its end if they know its length.
     fn drop(&mut self) {
         let whole = self.status.is_some() && (self.bodiless || self.length == Some(self.bytes));
-        self.settle(if whole { ResponseEnd::Whole } else { ResponseEnd::Cut });
+        self.settle(if whole { ResponseEnd::Complete } else { ResponseEnd::Aborted });
     }
 }
 
@@ -110,8 +110,12 @@ impl OpenCharges {
         Self { settings, by: ChargedBy::Limits { charges, receipt } }
     }
 
-    pub(crate) const fn admission(settings: Arc<Settings>, caller: CallerKeys, bill: Bill) -> Self {
-        Self { settings, by: ChargedBy::Admission { caller, bill } }
+    pub(crate) const fn admission(
+        settings: Arc<Settings>,
+        caller: CallerKeys,
+        receipt: AdmissionReceipt,
+    ) -> Self {
+        Self { settings, by: ChargedBy::Admission { caller, receipt } }
     }
 
     fn settle(self, summary: &ResponseSummary) {
@@ -152,12 +156,12 @@ impl OpenCharges {
     fn deltas(
         &self,
         charges: &[RuleCharge],
-        snapshots: &[Snapshot],
+        snapshots: &[LimitSnapshot],
         summary: &ResponseSummary,
     ) -> Deltas {
         let limits = &self.settings.limits;
         let mut shared = None;
-        let delta = |(charge, snapshot): (&RuleCharge, &Snapshot)| {
+        let delta = |(charge, snapshot): (&RuleCharge, &LimitSnapshot)| {
             // Slots are released as a whole.
             if counts_slots(snapshot.limit().policy()) {
                 return 0;
@@ -193,13 +197,14 @@ impl OpenCharges {
                     (corrections.release || !corrections.settle, release),
                 ];
                 let wanted = operations.into_iter().filter(|(is_due, _)| *is_due);
-                let batch = wanted.map(|(_, operation)| engine.operation::<Answer>(operation));
+                let batch =
+                    wanted.map(|(_, operation)| engine.operation::<StoreResponse>(operation));
                 let answers = batch.collect::<Batch<'_, _>>().await;
                 answers.into_iter().for_each(|answer| self.log_failure(answer.map(drop)));
             }
-            ChargedBy::Admission { caller, bill } => {
+            ChargedBy::Admission { caller, receipt } => {
                 if let (Some(tiers), [delta]) = (&self.settings.tiers, &*corrections.deltas) {
-                    self.log_failure(tiers.settle(caller, *delta, bill).await.map(drop));
+                    self.log_failure(tiers.settle(caller, *delta, receipt).await.map(drop));
                 }
             }
         }
@@ -214,17 +219,19 @@ impl OpenCharges {
 
 fn corrections_for<'a>(
     charges: &'a [RuleCharge],
-    snapshots: &'a [Snapshot],
+    snapshots: &'a [LimitSnapshot],
     deltas: &[i64],
 ) -> SmallVec<[Correction<'a>; 2]> {
-    let of = |((charge, snapshot), delta): ((&'a RuleCharge, &'a Snapshot), &i64)| Correction {
-        target: snapshot.target(charge.key.as_str()),
-        delta: *delta,
+    let of = |((charge, snapshot), delta): ((&'a RuleCharge, &'a LimitSnapshot), &i64)| {
+        Correction { target: snapshot.target(charge.key.as_str()), delta: *delta }
     };
     charges.iter().zip(snapshots).zip(deltas).map(of).collect()
 }
 
-fn targets<'a>(charges: &'a [RuleCharge], snapshots: &'a [Snapshot]) -> SmallVec<[Target<'a>; 2]> {
+fn targets<'a>(
+    charges: &'a [RuleCharge],
+    snapshots: &'a [LimitSnapshot],
+) -> SmallVec<[Target<'a>; 2]> {
     let pairs = charges.iter().zip(snapshots);
     pairs.map(|(charge, snapshot)| snapshot.target(charge.key.as_str())).collect()
 }

@@ -7,9 +7,9 @@ use http::StatusCode;
 #[non_exhaustive]
 pub enum ResponseEnd {
     /// All of it was handed to the server to be sent.
-    Whole,
+    Complete,
     /// It was dropped before its end: the caller disconnected, or the service failed.
-    Cut,
+    Aborted,
 }
 
 /// Summary of a finished response, from which its actual cost is

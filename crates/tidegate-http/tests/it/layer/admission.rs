@@ -11,10 +11,10 @@ use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::json;
 use tidegate::admission::{Admission, Caller, Rules, Tier};
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate::{Engine, MemoryStore, Policy};
 use tidegate_http::key;
-use tidegate_http::layer::{AdmissionLayer, Decided};
+use tidegate_http::layer::{AdmissionLayer, RequestDecision};
 use tokio::sync::Notify;
 
 use super::engine;
@@ -82,7 +82,7 @@ async fn request_is_pending_until_its_response_ends() {
     let (response, ()) = tokio::join!(slow_request, async {
         entered.notified().await;
         assert_eq!(admission.pending(), 1);
-        let outside = admission.enter();
+        let outside = admission.track_request();
         let rejected = server.get("/", &[]).await;
         assert_eq!(rejected.status, 503);
         assert_eq!(rejected.header("retry-after"), Some("1"));
@@ -162,7 +162,8 @@ async fn shadow_mode_exposes_the_decision_to_the_handler() {
     let (engine, _) = engine();
     let rules = Rules::none().client(bucket(1)).shadow(true);
     let admission = Admission::new(&engine, rules).unwrap();
-    let handler = get(|decided: Decided| async move { decided.would_be_refused().to_string() });
+    let handler =
+        get(|decided: RequestDecision| async move { decided.would_be_refused().to_string() });
     let app = Router::new().route("/", handler).layer(layer(admission).expose());
     let server = TestServer::start(app).await;
     assert_eq!(request(&server, "acme", "alice").await.body, "false");
@@ -172,7 +173,7 @@ async fn shadow_mode_exposes_the_decision_to_the_handler() {
 
 #[tokio::test]
 async fn shared_store_admits_and_settles() {
-    let guarded = Guarded::builder(Arc::new(MemoryStore::new())).build().unwrap();
+    let guarded = GuardedStore::builder(Arc::new(MemoryStore::new())).build().unwrap();
     let engine: Engine = Engine::on(guarded);
     let hourly = Policy::per(1, Duration::from_secs(3_600)).capacity(2).build().unwrap();
     let admission = Admission::new(&engine, Rules::default().client(hourly)).unwrap();

@@ -19,8 +19,10 @@ use tidegate::admission::{Admission, Caller, Rules, Tier};
 use tidegate::{Engine, Limiter, MemoryStore, Policy, StoreError};
 use tidegate_core::Operation;
 use tidegate_http::key;
-use tidegate_http::layer::{AdmissionLayer, LimitLayer, Rule};
-use tidegate_testkit::faulty_store::{Asked, Behaviour, FaultyStore, Timing, Verb};
+use tidegate_http::layer::{AdmissionLayer, LimitLayer, LimitRule};
+use tidegate_testkit::faulty_store::{
+    Behaviour, FaultyStore, OperationContext, OperationKind, Timing,
+};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::faulty_stores::{Faulty, delayed, engine_on, hourly};
@@ -118,7 +120,7 @@ fn settled_with_a_slot(store: Faulty) -> (LimitLayer, Limiter, Limiter) {
     let users = engine.limiter("users", hourly(10)).unwrap();
     let slots = one_slot(&engine);
     let layer = LimitLayer::new()
-        .rule(Rule::new(users.clone(), by_user()).settle(|_| 3))
+        .rule(LimitRule::new(users.clone(), by_user()).settle(|_| 3))
         .limit(slots.clone(), by_user());
     (layer, users, slots)
 }
@@ -130,7 +132,7 @@ async fn deferred_store_is_settled_once() {
     let response = layer.layer(hello()).oneshot(as_alice()).await.unwrap();
     drop(response.into_body().collect().await.unwrap());
     wait_for(&slots, 1).await;
-    assert_eq!(store.operations_of(Verb::Settle), 1);
+    assert_eq!(store.operations_by_kind(OperationKind::Settle), 1);
     wait_for(&users, 7).await;
 }
 
@@ -153,7 +155,7 @@ async fn shared_store_settles_and_releases_in_one_call() {
 
 #[tokio::test]
 async fn failed_settlement_still_releases_the_slot() {
-    let rejected = |call: Asked<'_>| match call.operation {
+    let rejected = |call: OperationContext<'_>| match call.operation {
         Operation::Settle { .. } => Some(StoreError::Rejected("rejected by the test".into())),
         _ => None,
     };
@@ -173,7 +175,7 @@ async fn panicking_settle_function_is_ignored_and_logged_once() {
     let (engine, _) = engine();
     let (users, slots) = (limiter(&engine, "users", 10), one_slot(&engine));
     let layer = LimitLayer::new()
-        .rule(Rule::new(users.clone(), by_user()).settle(|_| panic!("settle bug about alice")))
+        .rule(LimitRule::new(users.clone(), by_user()).settle(|_| panic!("settle bug about alice")))
         .limit(slots, by_user());
     let service = layer.layer(hello());
     for _ in 0..3 {

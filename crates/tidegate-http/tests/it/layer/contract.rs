@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use axum::body::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate::{Engine, MemoryStore, Policy, StoreHandle};
 use tidegate_http::key;
 use tidegate_http::layer::{LimitLayer, Limited};
@@ -88,7 +88,7 @@ async fn ready_service_is_called_on_a_local_store() {
 
 #[tokio::test]
 async fn ready_service_is_called_on_a_shared_store() {
-    let store = Guarded::builder(Arc::new(MemoryStore::new())).build().unwrap();
+    let store = GuardedStore::builder(Arc::new(MemoryStore::new())).build().unwrap();
     let engine: Engine = Engine::on(StoreHandle::shared(Arc::new(store)));
     let slow = Policy::per(1, std::time::Duration::from_secs(86_400)).capacity(1).build().unwrap();
     let limit = engine.limiter("all", slow).unwrap();
@@ -97,7 +97,7 @@ async fn ready_service_is_called_on_a_shared_store() {
 
 #[tokio::test]
 async fn several_limits_are_decided_on_a_shared_store() {
-    let store = Guarded::builder(Arc::new(MemoryStore::new())).build().unwrap();
+    let store = GuardedStore::builder(Arc::new(MemoryStore::new())).build().unwrap();
     let engine: Engine = Engine::on(StoreHandle::shared(Arc::new(store)));
     let slow = |capacity| Policy::per(1, std::time::Duration::from_secs(86_400)).capacity(capacity);
     let (a, b) = (slow(1).build().unwrap(), slow(5).build().unwrap());

@@ -7,9 +7,9 @@ use http::Request;
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
-use tidegate::Change;
+use tidegate::PolicyChange;
 use tidegate::admission::{Admission, Rules};
-use tidegate_http::key::{self, Missing};
+use tidegate_http::key::{self, MissingKey};
 use tidegate_http::layer::AdmissionLayer;
 use tokio::net::TcpStream;
 
@@ -86,7 +86,9 @@ async fn unknown_peer_address_is_refused_and_logged_once() {
     }
     assert_eq!(log.count("into_make_service_with_connect_info"), 1, "{}", log.text());
     // Shadow mode admits the request, and it counts as pending.
-    admission.reconfigure(Rules::none().client(hourly(9)).shadow(true), Change::default()).unwrap();
+    admission
+        .reconfigure(Rules::none().client(hourly(9)).shadow(true), PolicyChange::default())
+        .unwrap();
     assert_eq!(server.get("/", &[]).await.status, 200);
     assert_eq!(admission.pending(), 0);
 }
@@ -95,7 +97,7 @@ async fn unknown_peer_address_is_refused_and_logged_once() {
 async fn disabled_admission_needs_no_keys() {
     let (engine, _) = engine();
     let admission = Admission::new(&engine, Rules::none().client(hourly(1))).unwrap();
-    let layer = layer(admission.clone()).missing_client(Missing::Unauthorized);
+    let layer = layer(admission.clone()).missing_client(MissingKey::Unauthorized);
     let server = TestServer::start(app(layer)).await;
     assert_eq!(server.get("/", &[]).await.status, 401);
     admission.disable();
@@ -108,8 +110,8 @@ async fn requests_without_a_key_can_be_refused_or_share_a_bucket() {
     let rules = Rules::none().client(hourly(2)).organization(hourly(9));
     let admission = Admission::new(&engine, rules).unwrap();
     let layer = layer(admission)
-        .missing_organization(Missing::BadRequest)
-        .missing_client(Missing::Shared("anonymous".into()));
+        .missing_organization(MissingKey::BadRequest)
+        .missing_client(MissingKey::Shared("anonymous".into()));
     let server = TestServer::start(app(layer)).await;
     assert_eq!(server.get("/", &[("x-user", "alice")]).await.status, 400);
     assert_eq!(admitted_of_five(&server, &[("x-org", "acme")]).await, 2);
@@ -123,11 +125,11 @@ async fn skipped_client_tier_charges_the_connection_if_configured() {
     let rules = Rules::none().client(hourly(1));
     let admission = Admission::new(&engine, rules.clone()).unwrap();
     let server =
-        TestServer::start(app(layer(admission.clone()).missing_client(Missing::Skip))).await;
+        TestServer::start(app(layer(admission.clone()).missing_client(MissingKey::Skip))).await;
     let fields = async || server.get("/", &[]).await.header("ratelimit").map(str::to_owned);
     assert_eq!(fields().await, None, "the tier is skipped");
     let by_connection = rules.limit_connections(true);
-    admission.reconfigure(by_connection, Change::default()).unwrap();
+    admission.reconfigure(by_connection, PolicyChange::default()).unwrap();
     for _ in 0..2 {
         assert_eq!(fields().await.as_deref(), Some(r#""client";r=0;t=3600"#));
     }
@@ -137,7 +139,7 @@ async fn skipped_client_tier_charges_the_connection_if_configured() {
 async fn requests_on_one_connection_share_its_bucket() {
     let (engine, _) = engine();
     let rules = Rules::none().client(hourly(1)).limit_connections(true);
-    let layer = layer(Admission::new(&engine, rules).unwrap()).missing_client(Missing::Skip);
+    let layer = layer(Admission::new(&engine, rules).unwrap()).missing_client(MissingKey::Skip);
     let server = TestServer::start(app(layer)).await;
     let stream = TcpStream::connect(server.address).await.unwrap();
     let (mut sender, connection) = handshake(TokioIo::new(stream)).await.unwrap();

@@ -6,8 +6,8 @@ use axum::Router;
 use axum::routing::get;
 use tidegate::admission::{Admission, Rules};
 use tidegate_http::RefusalCause;
-use tidegate_http::key::{self, Missing};
-use tidegate_http::layer::{AdmissionLayer, Decided, LimitLayer, Rule};
+use tidegate_http::key::{self, MissingKey};
+use tidegate_http::layer::{AdmissionLayer, LimitLayer, LimitRule, RequestDecision};
 
 use super::faulty_stores::{engine_on, hourly, unavailable};
 use super::test_server::TestServer;
@@ -58,7 +58,7 @@ impl std::io::Write for Log {
 }
 
 /// Responds with the decision that the handler got.
-async fn describe(decided: Option<Decided>) -> String {
+async fn describe(decided: Option<RequestDecision>) -> String {
     let Some(decided) = decided else { return "nothing".into() };
     let limit = decided.binding().unwrap();
     format!("{} {} {}", limit.name(), limit.remaining(), decided.would_be_refused())
@@ -121,7 +121,8 @@ async fn exposed_decision_reaches_the_handler() {
 
 #[tokio::test]
 async fn missing_decision_is_reported_by_the_extractor() {
-    let handler = get(|decided: Decided| async move { decided.would_be_refused().to_string() });
+    let handler =
+        get(|decided: RequestDecision| async move { decided.would_be_refused().to_string() });
     let response = TestServer::start(Router::new().route("/", handler)).await.get("/", &[]).await;
     assert_eq!(response.status, 500);
     assert_eq!(&response.body[..], b"no layer has exposed its decision; see LimitLayer::expose");
@@ -136,7 +137,7 @@ fn debug_output_hides_keys() {
 }
 
 /// Handler that requires a decision.
-async fn refused(decided: Decided) -> String {
+async fn refused(decided: RequestDecision) -> String {
     format!("{} {}", decided.would_be_refused(), decided.limits().len())
 }
 
@@ -148,7 +149,7 @@ async fn reported(server: &TestServer, headers: &[(&str, &str)]) -> (u16, String
 #[tokio::test]
 async fn expose_gives_every_request_a_decision() {
     let (engine, _) = engine();
-    let rule = Rule::new(limiter(&engine, "users", 9), by_user()).missing(Missing::Skip);
+    let rule = LimitRule::new(limiter(&engine, "users", 9), by_user()).missing(MissingKey::Skip);
     let layer =
         LimitLayer::new().rule(rule).allow(|head| head.headers().contains_key("x-probe")).expose();
     let server = TestServer::start(Router::new().route("/", get(refused)).layer(layer)).await;
@@ -169,7 +170,8 @@ async fn shadow_mode_with_unavailable_store_reports_undecided() {
 #[tokio::test]
 async fn shadow_mode_admits_requests_without_a_key() {
     let (engine, _) = engine();
-    let rule = Rule::new(limiter(&engine, "users", 9), by_user()).missing(Missing::Unauthorized);
+    let rule =
+        LimitRule::new(limiter(&engine, "users", 9), by_user()).missing(MissingKey::Unauthorized);
     let layer = LimitLayer::new().rule(rule).shadow();
     let server = TestServer::start(Router::new().route("/", get(refused)).layer(layer)).await;
     assert_eq!(reported(&server, &[]).await, (200, "true 0".into()));
@@ -180,7 +182,7 @@ async fn admission_in_shadow_mode_admits_when_store_is_unavailable() {
     let rules = Rules::none().client(hourly(1)).shadow(true);
     let admission = Admission::new(&engine_on(unavailable()), rules).unwrap();
     let pending = admission.clone();
-    let handler = get(move |decided: Decided| async move {
+    let handler = get(move |decided: RequestDecision| async move {
         format!("{} {}", decided.would_be_refused(), pending.pending())
     });
     let layer = AdmissionLayer::new(admission.clone()).client(by_user());
@@ -209,7 +211,9 @@ async fn on_refused_is_called_for_refusals_only() {
     let refusals = Arc::new(Mutex::new(Vec::new()));
     let recorder = refusals.clone();
     let layer = LimitLayer::new()
-        .rule(Rule::new(limiter(&engine, "users", 1), by_user()).missing(Missing::BadRequest))
+        .rule(
+            LimitRule::new(limiter(&engine, "users", 1), by_user()).missing(MissingKey::BadRequest),
+        )
         .on_refused(move |refusal| {
             let names: Vec<_> = refusal.violated().map(|report| report.name().to_owned()).collect();
             recorder.lock().unwrap().push((refusal.cause(), names));
@@ -223,7 +227,7 @@ async fn on_refused_is_called_for_refusals_only() {
     let seen = std::mem::take(&mut *refusals.lock().unwrap());
     assert_eq!(seen.len(), 2);
     assert_eq!(seen[0], (RefusalCause::Limit, vec!["users".to_owned()]));
-    assert_eq!(seen[1], (RefusalCause::Unkeyed(key::Unkeyed::BadRequest), vec![]));
+    assert_eq!(seen[1], (RefusalCause::MissingKey(key::MissingKeyError::BadRequest), vec![]));
     let server = TestServer::start(Router::new().route("/", get(describe)).layer(shadow)).await;
     assert_eq!(server.as_user("alice").await.status, 200);
     assert!(refusals.lock().unwrap().is_empty(), "shadow mode refuses nothing");

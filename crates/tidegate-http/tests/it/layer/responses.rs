@@ -7,11 +7,11 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use serde_json::json;
-use tidegate::{Change, Policy};
+use tidegate::{Policy, PolicyChange};
 use tidegate_http::field::{Reset, Style, Styles, Unit};
 use tidegate_http::identity::ClientAddress;
-use tidegate_http::key::{self, Missing};
-use tidegate_http::layer::{LimitLayer, Rule};
+use tidegate_http::key::{self, MissingKey};
+use tidegate_http::layer::{LimitLayer, LimitRule};
 
 use super::test_server::TestServer;
 use super::{by_user, engine, limiter, remaining};
@@ -90,7 +90,7 @@ async fn all_chosen_styles_are_written() {
     let layer = LimitLayer::new()
         .limit(limiter(&engine, "users", 5), by_user())
         .headers(styles)
-        .readable_by_browsers();
+        .expose_headers();
     let (router, _) = counting(layer);
     let server = TestServer::start(router).await;
     let response = server.as_user("alice").await;
@@ -136,7 +136,7 @@ async fn policy_change_shows_from_the_next_request() {
     let server = TestServer::start(router).await;
     for capacity in [2, 7, 3] {
         let policy = Policy::per_second(1).capacity(capacity).build().unwrap();
-        limit.reconfigure(policy, Change::Reset).unwrap();
+        limit.reconfigure(policy, PolicyChange::Reset).unwrap();
         for _ in 0..2 {
             let reported = format!("\"users\";q={capacity};w={capacity}");
             let response = server.as_user("alice").await;
@@ -151,8 +151,8 @@ async fn only_limits_that_apply_are_reported() {
     let (user, team) = (limiter(&engine, "user", 9), limiter(&engine, "team", 9));
     let by_team = key::header("x-team");
     let layer = LimitLayer::new()
-        .rule(Rule::new(user, by_user()).missing(Missing::Skip))
-        .rule(Rule::new(team, by_team).missing(Missing::Skip));
+        .rule(LimitRule::new(user, by_user()).missing(MissingKey::Skip))
+        .rule(LimitRule::new(team, by_team).missing(MissingKey::Skip));
     let (router, _) = counting(layer);
     let server = TestServer::start(router).await;
     for _ in 0..2 {
@@ -173,7 +173,7 @@ async fn several_limits_are_charged_together_or_not_at_all() {
     let (user, all) = (limiter(&engine, "user", 1), limiter(&engine, "all", 3));
     let layer = LimitLayer::new()
         .limit(user.clone(), by_user())
-        .rule(Rule::new(all.clone(), key::constant("all")).unit(Unit::TOKENS).cost(|_| 2));
+        .rule(LimitRule::new(all.clone(), key::constant("all")).unit(Unit::TOKENS).cost(|_| 2));
     let (router, runs) = counting(layer);
     let server = TestServer::start(router).await;
     let first = server.as_user("alice").await;
@@ -231,22 +231,23 @@ async fn requests_without_a_key_are_charged_to_the_client_address() {
 async fn missing_key_is_skipped_shared_or_refused() {
     let (engine, _) = engine();
     let limit = limiter(&engine, "users", 1);
-    let run = async |missing: Missing| {
-        let (router, runs) =
-            counting(LimitLayer::new().rule(Rule::new(limit.clone(), by_user()).missing(missing)));
+    let run = async |missing: MissingKey| {
+        let (router, runs) = counting(
+            LimitLayer::new().rule(LimitRule::new(limit.clone(), by_user()).missing(missing)),
+        );
         let server = TestServer::start(router).await;
         let responses = (server.get("/", &[]).await, server.get("/", &[]).await);
         (responses.0, responses.1.status, runs.load(Ordering::SeqCst))
     };
-    let (response, status, runs) = run(Missing::Skip).await;
+    let (response, status, runs) = run(MissingKey::Skip).await;
     assert_eq!((response.status, status, runs), (200, 200, 2));
     assert_eq!(response.header("ratelimit"), None);
-    let (response, status, runs) = run(Missing::Shared("anonymous".into())).await;
+    let (response, status, runs) = run(MissingKey::Shared("anonymous".into())).await;
     assert_eq!((response.status, status, runs), (200, 429, 1));
-    let (response, _, runs) = run(Missing::BadRequest).await;
+    let (response, _, runs) = run(MissingKey::BadRequest).await;
     assert_eq!((response.status, runs), (400, 0));
     assert_eq!(response.json()["type"], "urn:tidegate:problem:no-key");
-    let (response, _, runs) = run(Missing::Unauthorized).await;
+    let (response, _, runs) = run(MissingKey::Unauthorized).await;
     assert_eq!(
         (response.status, response.header("www-authenticate"), runs),
         (401, Some("Bearer"), 0)
@@ -298,7 +299,7 @@ async fn retry_hints_have_jitter() {
     let slow = Policy::per(1, Duration::from_secs(100)).capacity(1).build().unwrap();
     let layer = LimitLayer::new()
         .limit(engine.limiter("slow", slow).unwrap(), key::constant("all"))
-        .spread_retries(20);
+        .retry_jitter(20);
     let (router, _) = counting(layer);
     let server = TestServer::start(router).await;
     assert_eq!(server.as_user("alice").await.status, 200);

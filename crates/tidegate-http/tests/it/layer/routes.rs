@@ -22,7 +22,7 @@ async fn route_and_method_select_the_policy() {
         .route("/users/{id}", of("users"))
         .method(Method::GET, "/orders", of("reading"))
         .method(Method::POST, "/orders", of("ordering"))
-        .otherwise(of("rest"));
+        .fallback(of("rest"));
     let page = || get(|| async { "page" }).post(|| async { "page" }).put(|| async { "page" });
     let router = Router::new()
         .route("/users/{id}", page())

@@ -11,10 +11,10 @@ use futures_util::stream;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use tidegate::admission::{Admission, Rules};
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate::{Engine, Limiter, MemoryStore, Policy, Store, StoreHandle};
 use tidegate_http::field::Unit;
-use tidegate_http::layer::{AdmissionLayer, LimitLayer, ResponseEnd, ResponseSummary, Rule};
+use tidegate_http::layer::{AdmissionLayer, LimitLayer, LimitRule, ResponseEnd, ResponseSummary};
 use tokio::sync::mpsc;
 
 use super::test_server::TestServer;
@@ -70,7 +70,8 @@ async fn cost_of_server_errors_is_returned() {
 async fn content_is_charged_by_bytes_and_requests_by_number() {
     let (engine, _) = engine();
     let (requests, bytes) = (limiter(&engine, "requests", 10), limiter(&engine, "bytes", 12));
-    let by_size = Rule::new(bytes.clone(), by_user()).cost(|_| 1).settle(ResponseSummary::bytes);
+    let by_size =
+        LimitRule::new(bytes.clone(), by_user()).cost(|_| 1).settle(ResponseSummary::bytes);
     let layer = LimitLayer::new().limit(requests.clone(), by_user()).rule(by_size);
     let server = TestServer::start(pages().layer(layer)).await;
     let user = [("x-user", "alice")];
@@ -102,7 +103,7 @@ async fn settle_is_called_once_with_the_summary() {
         server.request(method.clone(), path, &[]).await;
         let summary = summaries.recv().await.unwrap();
         let seen = (summary.status().unwrap().as_u16(), summary.bytes(), summary.end());
-        assert_eq!(seen, (status, bytes, ResponseEnd::Whole), "{method} {path}");
+        assert_eq!(seen, (status, bytes, ResponseEnd::Complete), "{method} {path}");
     }
     assert!(summaries.try_recv().is_err());
 }
@@ -127,7 +128,7 @@ async fn failed_stream_is_reported_as_cut() {
     sender.send(Err(std::io::Error::other("lost"))).unwrap();
     assert!(body.frame().await.unwrap().is_err());
     let summary = summaries.recv().await.unwrap();
-    assert_eq!((summary.bytes(), summary.end()), (5, ResponseEnd::Cut));
+    assert_eq!((summary.bytes(), summary.end()), (5, ResponseEnd::Aborted));
 }
 
 #[tokio::test]
@@ -145,7 +146,7 @@ async fn disconnect_is_reported_as_cut() {
     assert!(body.frame().await.unwrap().is_ok());
     drop(body);
     let summary = summaries.recv().await.unwrap();
-    assert_eq!((summary.status(), summary.end()), (Some(StatusCode::OK), ResponseEnd::Cut));
+    assert_eq!((summary.status(), summary.end()), (Some(StatusCode::OK), ResponseEnd::Aborted));
     assert!(summary.bytes() >= 4_096);
 }
 
@@ -166,19 +167,19 @@ async fn request_dropped_before_its_response_has_no_status() {
         _ = starts.recv() => {}
     }
     let summary = summaries.recv().await.unwrap();
-    assert_eq!((summary.status(), summary.bytes(), summary.end()), (None, 0, ResponseEnd::Cut));
+    assert_eq!((summary.status(), summary.bytes(), summary.end()), (None, 0, ResponseEnd::Aborted));
 }
 
 #[tokio::test]
 async fn shared_store_is_settled() {
     let store = Arc::new(MemoryStore::new());
-    let guarded: Arc<dyn Store> = Arc::new(Guarded::builder(store).build().unwrap());
+    let guarded: Arc<dyn Store> = Arc::new(GuardedStore::builder(store).build().unwrap());
     let engine: Engine = Engine::on(StoreHandle::shared(guarded));
     let slow = |capacity| Policy::per(1, Duration::from_secs(86_400)).capacity(capacity).build();
     let limit = engine.limiter("users", slow(10).unwrap()).unwrap();
     let slots = engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
     let layer = LimitLayer::new()
-        .rule(Rule::new(limit.clone(), by_user()).cost(|_| 1).settle(|_| 3))
+        .rule(LimitRule::new(limit.clone(), by_user()).cost(|_| 1).settle(|_| 3))
         .limit(slots.clone(), by_user());
     let server = TestServer::start(pages().layer(layer)).await;
     assert_eq!(server.as_user("alice").await.status, 200);
@@ -193,7 +194,7 @@ async fn shared_store_is_settled() {
 async fn limit_by_bytes_with_zero_initial_cost_still_limits() {
     let (engine, _) = engine();
     let bytes = limiter(&engine, "bytes", 15);
-    let rule = Rule::new(bytes.clone(), by_user())
+    let rule = LimitRule::new(bytes.clone(), by_user())
         .unit(Unit::CONTENT_BYTES)
         .cost(|_| 0)
         .settle(ResponseSummary::bytes);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate::{Engine, FailureRule, Policy, StoreHandle};
 use tidegate_http::key;
 use tidegate_http::layer::LimitLayer;
@@ -45,7 +45,8 @@ async fn unavailable_store_is_503_and_logging_is_throttled() {
 
 #[tokio::test]
 async fn guard_that_fails_closed_is_503_with_a_retry_hint() {
-    let store = Guarded::builder(unavailable()).default_rule(FailureRule::Closed).build().unwrap();
+    let store =
+        GuardedStore::builder(unavailable()).default_rule(FailureRule::Closed).build().unwrap();
     let engine: Engine = Engine::on(StoreHandle::shared(Arc::new(store.clone())));
     let limit = engine.limiter("users", policy()).unwrap();
     let server = TestServer::start(router(LimitLayer::new().limit(limit, by_user()))).await;
@@ -60,7 +61,7 @@ async fn guard_that_fails_closed_is_503_with_a_retry_hint() {
 
 #[tokio::test]
 async fn guard_with_local_share_decides_as_usual() {
-    let store = Guarded::builder(unavailable()).build().unwrap();
+    let store = GuardedStore::builder(unavailable()).build().unwrap();
     let engine: Engine = Engine::on(StoreHandle::shared(Arc::new(store)));
     let slow = Policy::per(1, Duration::from_secs(86_400)).capacity(1).build().unwrap();
     let limit = engine.limiter("users", slow).unwrap();

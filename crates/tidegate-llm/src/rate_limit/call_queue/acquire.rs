@@ -120,13 +120,13 @@ impl CallQueue {
         let expected = demand.expected();
         let claims = priced.map(|(tracker, cost)| {
             let claim = tracker.claim(*cost, tracker.reserve(accounting, expected), now);
-            if spans_models && !is_everybodys(tracker) { claim.own() } else { claim }
+            if spans_models && !is_everybodys(tracker) { claim.per_tenant() } else { claim }
         });
         let acquire = self.pacer.acquire(claims).into_debt();
         let mut acquire = acquire.caller(terms.caller).priority(terms.priority);
         for set in configured.of(model, &terms.endpoint) {
             if let Some(slots) = &set.slots {
-                acquire = acquire.within(&slots.group);
+                acquire = acquire.in_group(&slots.group);
             }
         }
         let tenant = terms.tenant.as_deref().unwrap_or_default();

@@ -16,7 +16,7 @@ impl CallQueue {
     /// Returns a view of the queue. Buckets of a shared store that does not answer by `until` are
     /// omitted.
     pub(in crate::rate_limit) async fn view(&self, until: Instant) -> QueueView {
-        let waits_for = self.pacer.waits_for();
+        let waits_for = self.pacer.blocking_limit();
         let context = ViewContext { waits_for: waits_for.as_deref(), now: self.now(), until };
         let configured = self.configured.load_full();
         let mut known_models: Vec<(Arc<str>, Arc<ModelLimits>)> = {

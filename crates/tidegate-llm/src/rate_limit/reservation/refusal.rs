@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate::pacer::CallOutcome;
+use tidegate::pacer::PermitOutcome;
 use tidegate_core::Time;
 use tidegate_providers::{Class, Dimension, Failure, ReportedLimits};
 
@@ -147,16 +147,16 @@ impl ActiveCall {
     }
 
     /// Outcome for adaptive concurrency: only a throttle that no known limit explains concerns it.
-    pub(super) fn outcome(&self, error: &CallError) -> CallOutcome {
+    pub(super) fn outcome(&self, error: &CallError) -> PermitOutcome {
         match error.class() {
             // A breaker that opened while the call waited is not push-back of the provider.
-            _ if matches!(error, CallError::Open { .. }) => CallOutcome::Ignored,
+            _ if matches!(error, CallError::Open { .. }) => PermitOutcome::Ignored,
             Class::RateLimited { after, .. } if self.limit_knowledge() != LimitKnowledge::Known => {
-                CallOutcome::Throttled { retry_after: after }
+                PermitOutcome::Throttled { retry_after: after }
             }
-            Class::Overloaded | Class::SlowDown => CallOutcome::Overloaded,
-            Class::Transient => CallOutcome::Failed,
-            _ => CallOutcome::Ignored,
+            Class::Overloaded | Class::SlowDown => PermitOutcome::Overloaded,
+            Class::Transient => PermitOutcome::Failed,
+            _ => PermitOutcome::Ignored,
         }
     }
 }

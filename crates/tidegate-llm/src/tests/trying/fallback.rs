@@ -79,7 +79,7 @@ async fn only_errors_that_another_provider_may_not_have_fall_back() {
         (|| no_permit(AcquireError::QueueFull(7)), 1),
         (|| no_permit(AcquireError::TimedOut(SECOND)), 1),
         (|| no_permit(AcquireError::NeverFits("tokens".into())), 1),
-        (|| no_permit(AcquireError::OtherStore), 0),
+        (|| no_permit(AcquireError::OtherEngine), 0),
         (|| failed(Class::BadRequest), 0),
     ];
     for (error, expected) in table {

@@ -15,7 +15,7 @@ use tidegate_providers::response::DecodeError;
 use tidegate_providers::{
     Chat, Class, Credential, Dialect, Event, Message, Reply, StopReason, ToolCall,
 };
-use tidegate_sim::{Account, Delay, Ending, Fault, Hint, Limits};
+use tidegate_sim::{Account, CallEnding, Delay, Fault, Hint, Limits};
 use tokio::time::Instant;
 use tower::{ServiceExt as _, service_fn};
 
@@ -113,7 +113,7 @@ async fn error_in_a_stream_is_a_failure_of_the_provider() {
         let failure = error.failure().unwrap();
         assert_eq!((failure.status.as_u16(), failure.provider.as_str()), (200, "sim"));
         assert_eq!(failure.request_id, id, "{dialect:?}");
-        assert_eq!(simulator.ledger().entries()[0].ending, Ending::Broken);
+        assert_eq!(simulator.ledger().entries()[0].ending, CallEnding::Broken);
     }
 }
 
@@ -230,7 +230,7 @@ async fn failure_has_status_and_request_id() {
         let simulator = simulator(account(sim));
         let fault = match dialect {
             Dialect::Ollama => Fault::Overloaded,
-            _ => Fault::LockOut { length: SECOND, hint: Hint::Told },
+            _ => Fault::LockOut { length: SECOND, hint: Hint::Sent },
         };
         simulator.inject("main", fault, 1).unwrap();
         let error = send(&adapter(&simulator, dialect), call().streamed()).await.unwrap_err();

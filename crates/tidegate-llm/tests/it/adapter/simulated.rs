@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_llm::Call;
 use tidegate_llm::adapter::Adapter;
 use tidegate_providers::{Chat, Dialect, Event, Reply, StopReason, Usage};
-use tidegate_sim::{Delay, Ending, Output};
+use tidegate_sim::{CallEnding, Delay, Output};
 use tokio::time::Instant;
 
 use super::{DIALECTS, account, adapter, call, send, simulator, target};
@@ -19,7 +19,7 @@ async fn reply(sim: tidegate_sim::Dialect, dialect: Dialect, call: Call) -> Repl
     let target = target(dialect, "http://sim/", &HEADERS);
     let answer = send(&Adapter::new(wire::http(&simulator), "sim", target), call).await.unwrap();
     let reply = answer.whole().await.unwrap();
-    assert_eq!(simulator.ledger().entries()[0].ending, Ending::Complete, "{dialect:?}");
+    assert_eq!(simulator.ledger().entries()[0].ending, CallEnding::Complete, "{dialect:?}");
     reply
 }
 
@@ -104,10 +104,10 @@ async fn dropping_a_response_closes_the_connection() {
     let call = call().streamed();
     let mut answer = send(&adapter(&simulator, Dialect::OpenAi), call).await.unwrap();
     answer.next().await.unwrap().unwrap();
-    assert_eq!(simulator.ledger().entries()[0].ending, Ending::Open);
+    assert_eq!(simulator.ledger().entries()[0].ending, CallEnding::Open);
     drop(answer);
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(simulator.ledger().entries()[0].ending, Ending::Abandoned);
+    assert_eq!(simulator.ledger().entries()[0].ending, CallEnding::Abandoned);
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,5 +121,5 @@ async fn dropping_a_call_closes_the_connection() {
         assert!(sent.is_err());
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(simulator.ledger().count(|entry| entry.ending == Ending::Abandoned), 2);
+    assert_eq!(simulator.ledger().count(|entry| entry.ending == CallEnding::Abandoned), 2);
 }

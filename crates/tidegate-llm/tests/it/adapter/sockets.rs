@@ -6,7 +6,7 @@ use tidegate_llm::adapter::Adapter;
 use tidegate_llm::client::Client;
 use tidegate_llm::{Broken, CallError};
 use tidegate_providers::Dialect;
-use tidegate_sim::{Ending, Fault, Simulator};
+use tidegate_sim::{CallEnding, Fault, Simulator};
 use tokio::net::TcpListener;
 use tower::ServiceExt as _;
 
@@ -41,5 +41,5 @@ async fn client_handles_whole_streamed_and_failed_responses() {
     simulator.inject("main", Fault::Overloaded, 1).unwrap();
     let error = adapter.oneshot(call()).await.unwrap_err();
     assert_eq!(error.failure().unwrap().status.as_u16(), 503);
-    assert_eq!(simulator.ledger().count(|entry| entry.ending == Ending::Complete), 3);
+    assert_eq!(simulator.ledger().count(|entry| entry.ending == CallEnding::Complete), 3);
 }

@@ -295,9 +295,9 @@ impl Cell {
     fn charging(&self) -> Charging {
         let charging = Charging::of(self.sim_dialect());
         match self.output_rule {
-            OutputRule::MaxTokens => charging.kept_at_admission(),
-            OutputRule::MaxTokensRefunded => charging.given_back(),
-            OutputRule::ActualUsage => charging.charged_at_end(),
+            OutputRule::MaxTokens => charging.keep_reserved(),
+            OutputRule::MaxTokensRefunded => charging.refund_unused(),
+            OutputRule::ActualUsage => charging.charge_at_end(),
         }
     }
 
@@ -307,13 +307,13 @@ impl Cell {
 
     /// Simulator of this cell in which refusals are free.
     pub(super) fn free_refusal_simulator(&self) -> Simulator {
-        self.build_simulator(self.charging().failed_calls(sim::FailedCalls::AreFree))
+        self.build_simulator(self.charging().failed_calls(sim::FailedCalls::Free))
     }
 
     fn build_simulator(&self, charging: Charging) -> Simulator {
         let reporting = match self.reports {
-            LimitReports::Exact => Reporting::Truly,
-            LimitReports::Rounded => Reporting::Coarsely { step: self.step() },
+            LimitReports::Exact => Reporting::Accurate,
+            LimitReports::Rounded => Reporting::Rounded { step: self.step() },
             LimitReports::Never => Reporting::Never,
         };
         let account = sim::Account::new(self.sim_dialect(), LABEL, KEY)

@@ -1,6 +1,6 @@
 //! Policies that differ between the process that saves and the one that restores.
 
-use tidegate_core::Change;
+use tidegate_core::PolicyChange;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -54,7 +54,7 @@ fn revised_limit_is_saved_without_being_listed() {
     let mut machine = Machine::new();
     let store = machine.first();
     let first = limit(10);
-    let second = first.revise(per_second(20), Change::KeepTokens).unwrap();
+    let second = first.revise(per_second(20), PolicyChange::KeepTokens).unwrap();
     assert!(take(&store, &first, "old", 4));
     assert!(take(&store, &second, "new", 4));
     store.save(machine.file(), &[]).unwrap();
@@ -69,7 +69,7 @@ fn untouched_key_survives_several_restarts() {
     let mut machine = spent(&[limit(10)]);
     // It is not used while the limit is 20, then revised to 30.
     let (store, ..) = machine.restart(secs(0));
-    let revised = limit(20).revise(per_second(30), Change::KeepTokens).unwrap();
+    let revised = limit(20).revise(per_second(30), PolicyChange::KeepTokens).unwrap();
     assert!(take(&store, &revised, "bob", 30));
     store.save(machine.file(), &[revised]).unwrap();
     let (store, ..) = machine.restart(secs(0));
@@ -106,12 +106,12 @@ fn frequent_revisions_of_one_limit_do_not_affect_others() {
     let store = machine.first();
     let mut often = Limit::named("often", limit(1).policy().to_owned()).unwrap();
     for number in 0..9_000 {
-        often = often.revise(*limit(1 + number % 7).policy(), Change::KeepTokens).unwrap();
+        often = often.revise(*limit(1 + number % 7).policy(), PolicyChange::KeepTokens).unwrap();
     }
     assert!(take(&store, &often, "bob", 1));
     let few = limit(10);
     assert!(take(&store, &few, "alice", 10));
-    let more = few.revise(*limit(1_000).policy(), Change::KeepTokens).unwrap();
+    let more = few.revise(*limit(1_000).policy(), PolicyChange::KeepTokens).unwrap();
     store.save(machine.file(), &[often.clone(), more]).unwrap();
     let (store, ..) = machine.restart(secs(0));
     assert_eq!(remaining(&store, &limit(1_000), "alice"), 0);
@@ -147,7 +147,7 @@ fn limit_revised_during_a_save_is_saved_with_its_last_policy() {
     for number in 0..KEYS {
         assert!(take(&store, &first, &number.to_string(), 1_000));
     }
-    let second = first.revise(*limit(10).policy(), Change::KeepTokens).unwrap();
+    let second = first.revise(*limit(10).policy(), PolicyChange::KeepTokens).unwrap();
     let done = AtomicBool::new(false);
     let touched = std::thread::scope(|scope| {
         let other = scope.spawn(|| {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use tidegate::pacer::PoolGauges;
-use tidegate_config::{Effective, Source};
+use tidegate_config::{EffectiveSetting, Source};
 use tidegate_gateway::Gateway;
 
 /// Last part of the key of settings that are shown with their current value.
@@ -17,7 +17,7 @@ pub(super) struct CurrentConcurrency {
 
 impl CurrentConcurrency {
     /// Returns the current value of a setting, if it is the concurrency of a provider.
-    pub(super) fn of(setting: &Effective, gateway: &Gateway) -> Option<Self> {
+    pub(super) fn of(setting: &EffectiveSetting, gateway: &Gateway) -> Option<Self> {
         let provider = setting.key.strip_prefix("providers.")?.strip_suffix(KEY)?;
         let gauges = gateway.concurrency(provider.strip_suffix('.')?)?;
         Some(Self { in_force: gauges.limit?, reason: reason(&gauges, setting.source) })

@@ -11,7 +11,7 @@ use axum::response::Response;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tidegate_config::{Changed, Effective, Patch, Source};
+use tidegate_config::{EffectiveSetting, Patch, SettingChange, Source};
 use tidegate_gateway::Gateway;
 
 use super::AdminState;
@@ -22,7 +22,7 @@ use crate::api::body::{self, json};
 use crate::api::body::{MediaTypes, require_json};
 use crate::api::problem::Problem;
 use crate::configuration::{Applied, ConfigSnapshot};
-use crate::database::{Audit, json_value};
+use crate::database::{AuditEntry, json_value};
 use crate::tokens::Caller;
 
 /// Maximum and default number of past changes returned.
@@ -54,7 +54,7 @@ impl Summary {
     fn of(current: &ConfigSnapshot, gateway: &Gateway) -> Self {
         let mut summary = Self { revision: current.revision, ..Self::default() };
         for setting in current.effective.iter() {
-            let Effective { key, value, .. } = setting;
+            let EffectiveSetting { key, value, .. } = setting;
             let (sections, name, field) = if let Some(key) = key.strip_prefix("providers.") {
                 let Some((name, field)) = key.split_once('.') else { continue };
                 if !SUMMARY_PROVIDER_KEYS.contains(&field) {
@@ -104,7 +104,7 @@ pub(super) async fn show(
 /// The effects of a change, shown with the configuration after it.
 #[derive(Serialize)]
 struct ChangeSummary<'a> {
-    changes: &'a [Changed],
+    changes: &'a [SettingChange],
     /// Warnings caused by this change.
     warnings: Vec<String>,
     /// `database`, or `until_restart` without a database.
@@ -131,7 +131,7 @@ fn render_config(
     #[derive(Serialize)]
     struct SettingJson<'a> {
         #[serde(flatten)]
-        setting: &'a Effective,
+        setting: &'a EffectiveSetting,
         #[serde(flatten)]
         in_force: Option<CurrentConcurrency>,
     }
@@ -197,7 +197,7 @@ pub(super) async fn history(
 ) -> Result<Response, AdminProblem> {
     #[derive(Serialize)]
     struct History {
-        changes: Vec<Audit>,
+        changes: Vec<AuditEntry>,
     }
     let Query(HistoryQuery { limit }) = query.map_err(|_| invalid_query("limit"))?;
     let count = limit.unwrap_or(DEFAULT_HISTORY);

@@ -19,13 +19,13 @@ use tokio::runtime::Runtime;
 use super::problem::AdminProblem;
 use super::*;
 use crate::configuration;
-use crate::database::{Change, Database, Note, Stored};
+use crate::database::{ChangeOrigin, Database, SettingUpdate, StoredSettings};
 use crate::events::Events;
 use crate::listener::accept;
 use crate::listener::drain::Drain;
 use crate::listener::files::OpenFiles;
 use crate::metrics::Metrics;
-use crate::tokens::{Minted, Role, Tokens, mint};
+use crate::tokens::{NewToken, Role, Tokens, create_token};
 
 /// The configuration that the tests show and change.
 const TEXT: &str = r#"
@@ -46,7 +46,11 @@ url = "redis://127.0.0.1:6379"
 
 /// Creates a configuration at revision 1, without a database.
 fn config(text: &str) -> Arc<ActiveConfig> {
-    configuration::from_text(text, Stored { revision: 1, ..Stored::default() }, None)
+    configuration::from_text(
+        text,
+        StoredSettings { revision: 1, ..StoredSettings::default() },
+        None,
+    )
 }
 
 /// A running admin API.
@@ -81,8 +85,10 @@ impl TestServer {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::sqlite(folder.path().join("tidegate.db"));
         let runtime = Runtime::new().unwrap();
-        let (first, note) =
-            (Change::set("limits.clients.rate", "\"1/s\""), Note { door: "cli", who: None });
+        let (first, note) = (
+            SettingUpdate::set("limits.clients.rate", "\"1/s\""),
+            ChangeOrigin { door: "cli", who: None },
+        );
         let stored = runtime.block_on(database.write(&[first], &note, None)).unwrap();
         let server = Self::serving(
             configuration::from_text(text, stored, Some(database)),
@@ -128,8 +134,8 @@ impl TestServer {
     }
 
     /// Starts a server with a read token and a write token.
-    fn with_tokens() -> (Self, Minted, Minted) {
-        let (reader, writer) = (mint().unwrap(), mint().unwrap());
+    fn with_tokens() -> (Self, NewToken, NewToken) {
+        let (reader, writer) = (create_token().unwrap(), create_token().unwrap());
         let tokens = format!(
             "[admin]\nread_tokens = [\"{}\"]\nwrite_tokens = [\"{}\"]\n",
             reader.digest, writer.digest
@@ -201,6 +207,6 @@ impl Response {
     }
 }
 
-fn bearer(minted: &Minted) -> String {
+fn bearer(minted: &NewToken) -> String {
     format!("Bearer {}", minted.token)
 }

@@ -216,7 +216,7 @@ impl ListState {
         let (degraded, binding) = match &decision {
             Decision::Allowed(grant) => (grant.degraded, None),
             Decision::Denied(denial) => {
-                (denial.degraded, Some((denial.by, RetryAfter::of(denial.retry))))
+                (denial.degraded, Some((denial.binding, RetryAfter::of(denial.retry))))
             }
             _ => (None, None),
         };

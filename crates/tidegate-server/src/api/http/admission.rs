@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
-use tidegate::admission::{Admission, Caller, Pass, Rejection, Tier, Verdict};
+use tidegate::admission::{Admission, AdmissionDecision, AdmittedRequest, Caller, Rejection, Tier};
 use tidegate::{FailureRule, Outcome};
 use tidegate_config::{Rule, Value};
 use tidegate_core::ceil_millis as millis;
@@ -113,21 +113,21 @@ pub(super) async fn admit(
         Some(ttl) => Some((permits.reserve(peer)?, ttl)),
         None => None,
     };
-    let verdict = admission.admit(caller).await?;
-    admissions.count(&verdict);
-    Ok(match verdict {
-        Verdict::Admitted(pass) => {
-            pass.outcomes().for_each(|(tier, _)| count(tier, DecisionOutcome::Allowed));
-            let mut response = admitted(&pass);
+    let decision = admission.admit(caller).await?;
+    admissions.count(&decision);
+    Ok(match decision {
+        AdmissionDecision::Admitted(admitted) => {
+            admitted.outcomes().for_each(|(tier, _)| count(tier, DecisionOutcome::Allowed));
+            let mut response = admitted_response(&admitted);
             response.permit = reservation.map(|(reservation, ttl)| PendingPermit {
                 id: reservation
-                    .grant(GrantedPermit::Pending(pass.into_in_flight()), ttl)
+                    .grant(GrantedPermit::Pending(admitted.into_in_flight()), ttl)
                     .to_string(),
                 expires_in_ms: millis(ttl),
             });
             json(StatusCode::OK, &response)
         }
-        Verdict::Rejected(rejection) => {
+        AdmissionDecision::Rejected(rejection) => {
             count(rejection.tier, DecisionOutcome::Denied);
             let retry = RetryAfter::of(rejection.retry);
             ApiResponse::denied(rejected(&rejection), retry, deny).into_response()
@@ -149,7 +149,7 @@ fn parse_admit<'v>(
         let hold = top.read("hold", Value::to_bool).unwrap_or(false);
         let ttl = match top.get("ttl_ms") {
             Some(_) if !hold => {
-                top.refuse("ttl_ms", Rule::Other(Box::new(AdmitRule::NotHeld)));
+                top.report("ttl_ms", Rule::Other(Box::new(AdmitRule::NotHeld)));
                 None
             }
             Some(_) => top.read("ttl_ms", permit_request::ttl),
@@ -179,14 +179,14 @@ enum AdmitRule {
     NotHeld,
 }
 
-fn admitted(pass: &Pass<'_>) -> Admitted {
+fn admitted_response(admitted: &AdmittedRequest<'_>) -> Admitted {
     Admitted {
         allowed: true,
-        remaining: pass.outcomes().map(|(_, outcome)| outcome.remaining).min(),
-        degraded: pass.degraded().map(FailureRule::as_str),
+        remaining: admitted.outcomes().map(|(_, outcome)| outcome.remaining).min(),
+        degraded: admitted.degraded().map(FailureRule::as_str),
         permit: None,
-        would_reject: pass.would_reject().map(reject),
-        charges: pass.outcomes().map(state).collect(),
+        would_reject: admitted.would_reject().map(reject),
+        charges: admitted.outcomes().map(state).collect(),
     }
 }
 

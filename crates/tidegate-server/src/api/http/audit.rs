@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::operation::Operation;
 use super::request::{Item, Settle};
-use crate::database::Note;
+use crate::database::ChangeOrigin;
 pub(super) use throttle::AuditThrottle;
 
 /// Outcome of a manual operation.
@@ -49,8 +49,8 @@ pub(super) struct Auditor<'a> {
 
 impl<'a> Auditor<'a> {
     /// Creates an auditor for the author named in a note.
-    pub(super) fn of(note: &'a Note) -> Self {
-        let Note { door, who } = note;
+    pub(super) fn of(note: &'a ChangeOrigin) -> Self {
+        let ChangeOrigin { door, who } = note;
         Self { door, who: who.as_deref().unwrap_or("-"), throttle: None }
     }
 

@@ -153,10 +153,10 @@ fn list<'v>(value: &'v Value<'v>) -> Result<&'v [Value<'v>], Rule> {
 
 /// Returns the verb of an operation, which determines its other keys.
 fn verb(operation: &Value<'_>) -> Result<Verb, Problem> {
-    let mut faults = Vec::new();
-    let fields = Fields::any(operation, Path::Root, &mut faults);
+    let mut violations = Vec::new();
+    let fields = Fields::open_any(operation, Path::Root, &mut violations);
     let verb = fields.and_then(|mut fields| fields.require(VERB_KEY, parse_verb));
-    verb.ok_or_else(|| faults.into())
+    verb.ok_or_else(|| violations.into())
 }
 
 fn parse_verb(value: &Value<'_>) -> Result<Verb, Rule> {

@@ -13,7 +13,7 @@ use super::request::{self, Reader};
 use super::response::DenyStatus;
 use crate::api::problem::Problem;
 use crate::configuration::{ActiveConfig, Parts};
-use crate::database::Note;
+use crate::database::ChangeOrigin;
 
 /// A manual operation on a key.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ impl KeyAction {
         self,
         config: &ActiveConfig,
         body: &[u8],
-        note: &Note,
+        note: &ChangeOrigin,
     ) -> Result<Response, Problem> {
         let body = request::parse(body)?;
         let Parts { engine, metrics, .. } = config.parts();

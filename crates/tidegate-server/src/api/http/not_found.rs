@@ -1,6 +1,6 @@
 //! The text of a 404: what the caller probably meant, and what is available.
 
-use tidegate_config::{Plan, ProviderPlan, nearest};
+use tidegate_config::{Config, ProviderConfig, nearest};
 use tidegate_providers::Dialect;
 use tidegate_providers::request::Purpose;
 
@@ -25,7 +25,7 @@ const PATHS: &[&str] = &[
 const MAX_PATH_LEN: usize = 128;
 
 /// Returns the text for a path that does not exist.
-pub(super) fn detail(path: &str, plan: &Plan) -> String {
+pub(super) fn detail(path: &str, plan: &Config) -> String {
     let hint = suggestion(path, plan).map(|path| format!("; did you mean {path}?"));
     format!(
         "nothing is at this path{}; gateway paths: {}; decision API paths: {}",
@@ -37,7 +37,7 @@ pub(super) fn detail(path: &str, plan: &Plan) -> String {
 
 /// Returns the text for a provider's path without anything after it, if the provider has no root
 /// resource.
-pub(super) fn provider_root(path: &str, plan: &Plan) -> Option<String> {
+pub(super) fn provider_root(path: &str, plan: &Config) -> Option<String> {
     let name = path.strip_prefix('/')?;
     let name = name.strip_suffix('/').unwrap_or(name);
     let provider = plan.providers.get(name)?;
@@ -52,19 +52,19 @@ pub(super) fn provider_root(path: &str, plan: &Plan) -> Option<String> {
     })
 }
 
-fn gateway(plan: &Plan) -> String {
+fn gateway(plan: &Config) -> String {
     let path = |name: &str| format!("/{name}/...");
     let names: Vec<_> = reachable(plan).map(|(name, _)| path(name)).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-fn reachable(plan: &Plan) -> impl Iterator<Item = (&str, &ProviderPlan)> {
+fn reachable(plan: &Config) -> impl Iterator<Item = (&str, &ProviderConfig)> {
     let providers = plan.providers.iter().map(|(name, provider)| (name.as_str(), provider));
-    providers.filter(|(_, provider)| provider.has_path())
+    providers.filter(|(_, provider)| provider.has_gateway_path())
 }
 
 /// Returns the path that the caller probably meant.
-fn suggestion(path: &str, plan: &Plan) -> Option<String> {
+fn suggestion(path: &str, plan: &Config) -> Option<String> {
     let is_plain = path.len() <= MAX_PATH_LEN && path.bytes().all(|byte| byte.is_ascii_graphic());
     if !is_plain || path.len() < 2 {
         return None;
@@ -83,7 +83,7 @@ fn suggestion(path: &str, plan: &Plan) -> Option<String> {
 }
 
 /// Returns the provider for a path without one: the first whose own API has that path.
-fn without_provider<'p>(path: &str, plan: &'p Plan) -> Option<&'p str> {
+fn without_provider<'p>(path: &str, plan: &'p Config) -> Option<&'p str> {
     const LISTS: [&str; 4] = ["/v1/models", "/v1beta/models", "/api/tags", "/v1/files"];
     let dialects: &[Dialect] = match path {
         "/v1/models" | "/v1/files" => &[Dialect::OpenAi],
@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    fn plan() -> Plan {
+    fn plan() -> Config {
         Loader::default().text("none", "").unwrap()
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::{Engine, Request, StoreError};
 use tidegate_config::Value;
-use tidegate_core::{Answer, Charge, Correction, Operation as StoreOperation, Target};
+use tidegate_core::{Charge, Correction, Operation as StoreOperation, StoreResponse, Target};
 
 use super::audit;
 use super::decision_counter;
@@ -98,7 +98,7 @@ impl<'v> Operation<'v> {
         &'a self,
         items: &'a OperationItems<'a>,
         engine: &'a Engine,
-    ) -> Request<'a, Answer> {
+    ) -> Request<'a, StoreResponse> {
         let charges = items.charges();
         engine.operation(match self {
             Self::Take(_) => StoreOperation::Take(charges),
@@ -148,7 +148,7 @@ impl<'v> Operation<'v> {
     /// Converts the result to a response, and counts decisions.
     pub(super) fn respond(
         &self,
-        answer: Result<Answer, StoreError>,
+        answer: Result<StoreResponse, StoreError>,
         deny: DenyStatus,
         hints: RetryHints<'_>,
     ) -> Result<ApiResponse<Body<'_>>, Problem> {
@@ -215,9 +215,9 @@ impl<'l> OperationItems<'l> {
     }
 }
 
-fn into_typed<T>(answer: Result<Answer, StoreError>) -> Result<T, StoreError>
+fn into_typed<T>(answer: Result<StoreResponse, StoreError>) -> Result<T, StoreError>
 where
-    T: TryFrom<Answer, Error = StoreError>,
+    T: TryFrom<StoreResponse, Error = StoreError>,
 {
     answer.and_then(T::try_from)
 }

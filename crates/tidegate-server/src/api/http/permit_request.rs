@@ -142,7 +142,7 @@ pub(super) fn parse_costs<'v>(
         let costs = if top.get("charges").is_some() {
             for key in ["cost", "delta"] {
                 if top.get(key).is_some() {
-                    top.refuse(key, PermitRule::BesideCharges.into());
+                    top.report(key, PermitRule::BesideCharges.into());
                 }
             }
             listed_costs(top).map(|listed| Some(ActualCosts::Listed(listed)))
@@ -167,8 +167,9 @@ pub(super) enum RequiredFields {
 
 /// Returns whether the body of a settle is about a permit.
 pub(super) fn has_id(body: &Value<'_>) -> bool {
-    let mut faults = Vec::new();
-    Fields::any(body, Path::Root, &mut faults).is_some_and(|fields| fields.get("id").is_some())
+    let mut violations = Vec::new();
+    Fields::open_any(body, Path::Root, &mut violations)
+        .is_some_and(|fields| fields.get("id").is_some())
 }
 
 impl ActualCosts<'_> {
@@ -258,7 +259,7 @@ fn listed_costs<'v>(top: &mut Fields<'v, '_>) -> Option<Vec<ActualCost<'v>>> {
     let path = Path::Key(&path, "charges");
     let read = |(index, charge): (usize, &'v Value<'v>)| {
         let (path, known) = (Path::Index(&path, index), ["limit", "key", "cost", "delta"]);
-        let mut fields = Fields::open(charge, path, &known, top.faults())?;
+        let mut fields = Fields::open(charge, path, &known, top.violations())?;
         let limit = fields.read("limit", Value::to_text);
         let key = fields.read("key", key_text);
         Some(ActualCost { limit, key, amount: amount(&mut fields)? })
@@ -268,10 +269,10 @@ fn listed_costs<'v>(top: &mut Fields<'v, '_>) -> Option<Vec<ActualCost<'v>>> {
 
 fn amount(fields: &mut Fields<'_, '_>) -> Option<Amount> {
     match (fields.get("cost"), fields.get("delta")) {
-        (Some(_), Some(_)) => fields.refuse("cost", PermitRule::CostAndDelta.into()),
+        (Some(_), Some(_)) => fields.report("cost", PermitRule::CostAndDelta.into()),
         (Some(_), None) => return fields.read("cost", |value| value.to_whole(0)).map(Amount::Cost),
         (None, Some(_)) => return fields.read("delta", signed).map(Amount::Delta),
-        (None, None) => fields.refuse("cost", PermitRule::NoCost.into()),
+        (None, None) => fields.report("cost", PermitRule::NoCost.into()),
     }
     None
 }

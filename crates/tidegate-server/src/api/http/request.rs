@@ -8,7 +8,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tidegate::{Key, Limiter, Receipt};
-use tidegate_config::{Calendar, Fault, Fields, Path, Rule, Value, read_policy};
+use tidegate_config::{Calendar, Fields, Path, Rule, Value, Violation, read_policy};
 use tidegate_core::{
     ChargeError, KeyError, Limit, MAX_CHARGES, MAX_SPAN, ReceiptError, Target, WallTime, Windows,
 };
@@ -143,7 +143,7 @@ pub(crate) fn parse(body: &[u8]) -> Result<Value<'_>, Problem> {
 
 /// Parses `deny_status` in the query: the status of denials.
 pub(crate) fn deny_status(query: Option<&str>) -> Result<DenyStatus, Problem> {
-    let (root, mut faults, mut deny) = (Path::Root, Vec::new(), DenyStatus::default());
+    let (root, mut violations, mut deny) = (Path::Root, Vec::new(), DenyStatus::default());
     let parameters = query.unwrap_or("").split('&').filter(|parameter| !parameter.is_empty());
     for parameter in parameters {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
@@ -160,9 +160,9 @@ pub(crate) fn deny_status(query: Option<&str>) -> Result<DenyStatus, Problem> {
             (name, _) => Rule::unknown(name, &["deny_status"]),
         };
         let field = format!("?{name}");
-        faults.push(Fault::at(Path::Key(&root, &field), &Value::text(value), rule));
+        violations.push(Violation::at(Path::Key(&root, &field), &Value::text(value), rule));
     }
-    if faults.is_empty() { Ok(deny) } else { Err(faults.into()) }
+    if violations.is_empty() { Ok(deny) } else { Err(violations.into()) }
 }
 
 impl<'v> Reader<'v> {
@@ -231,7 +231,7 @@ impl<'v> Reader<'v> {
         let known = ["key", amount_key, "limit", "policy", "group"];
         for key in known {
             if top.get(key).is_some() {
-                top.refuse(key, RequestRule::BesideCharges.into());
+                top.report(key, RequestRule::BesideCharges.into());
             }
         }
         let charges = top.read("charges", |_| list_of_charges(charges))?;
@@ -240,7 +240,7 @@ impl<'v> Reader<'v> {
         let mut items = Vec::with_capacity(charges.len());
         for (index, charge) in charges.iter().enumerate() {
             let path = Path::Index(&path, index);
-            if let Some(mut fields) = Fields::open(charge, path, &known, top.faults()) {
+            if let Some(mut fields) = Fields::open(charge, path, &known, top.violations()) {
                 items.extend(self.item(&mut fields, amount));
             }
         }
@@ -263,8 +263,8 @@ impl<'v> Reader<'v> {
 
     fn limit(self, fields: &mut Fields<'v, '_>) -> Option<ResolvedLimit<'v>> {
         match (fields.get("limit"), fields.get("policy")) {
-            (Some(_), Some(_)) => fields.refuse("limit", RequestRule::LimitAndPolicy.into()),
-            (None, None) => fields.refuse("limit", RequestRule::NoLimit.into()),
+            (Some(_), Some(_)) => fields.report("limit", RequestRule::LimitAndPolicy.into()),
+            (None, None) => fields.report("limit", RequestRule::NoLimit.into()),
             (Some(_), None) => {
                 let found =
                     fields.read("limit", |value| self.configured_limit(value.to_text()?))?;
@@ -280,7 +280,7 @@ impl<'v> Reader<'v> {
             (None, Some(policy)) => {
                 let path = fields.path();
                 let path = Path::Key(&path, "policy");
-                let plan = read_policy(policy, path, fields.faults())?;
+                let plan = read_policy(policy, path, fields.violations())?;
                 let limit = match &plan.calendar {
                     Some(calendar) => Limit::inline_on(calendar.name(), plan.policy),
                     None => Limit::inline(plan.policy),
@@ -313,14 +313,14 @@ pub(crate) fn read<'v, T>(
     known: &[&'static str],
     read: impl FnOnce(&mut Fields<'v, '_>) -> Option<T>,
 ) -> Result<T, Problem> {
-    let mut faults = Vec::new();
-    let read = match Fields::open(body, Path::Root, known, &mut faults) {
+    let mut violations = Vec::new();
+    let read = match Fields::open(body, Path::Root, known, &mut violations) {
         Some(mut top) => read(&mut top),
         None => None,
     };
     match read {
-        Some(read) if faults.is_empty() => Ok(read),
-        _ => Err(faults.into()),
+        Some(read) if violations.is_empty() => Ok(read),
+        _ => Err(violations.into()),
     }
 }
 

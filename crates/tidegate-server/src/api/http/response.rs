@@ -174,7 +174,7 @@ fn allowed<'a>(grant: &Grant, list: &'a List<'_, u64>, extra: ExtraFields) -> Al
 }
 
 fn denied<'a>(denial: &Denial, list: &'a List<'_, u64>, retry: Option<RetryAfter>) -> Denied<'a> {
-    denied_by(denial.by, retry, (&denial.outcomes, denial.degraded), list)
+    denied_by(denial.binding, retry, (&denial.outcomes, denial.degraded), list)
 }
 
 /// Renders a denial: the binding charge, when to retry, and the state of all charges.

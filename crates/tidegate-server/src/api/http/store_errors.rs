@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::StoreError;
 use tidegate::clock::wall_now;
-use tidegate::guard::NotAsked;
+use tidegate::guard::NotCalled;
 use tidegate_http::ThrottledLog;
 
 /// Throttled log of store errors.
@@ -33,7 +33,7 @@ impl StoreErrors {
 }
 
 fn is_known_to_be_down(error: &StoreError) -> bool {
-    matches!(error, StoreError::Unavailable(reason) if reason.is::<NotAsked>())
+    matches!(error, StoreError::Unavailable(reason) if reason.is::<NotCalled>())
 }
 
 #[cfg(test)]
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn errors_that_the_guard_logged_are_skipped() {
-        let down = NotAsked::Down { retry_after: Duration::from_secs(1) };
+        let down = NotCalled::Down { retry_after: Duration::from_secs(1) };
         assert!(is_known_to_be_down(&StoreError::Unavailable(down.into())));
         assert!(!is_known_to_be_down(&StoreError::Unavailable("refused".into())));
         assert!(!is_known_to_be_down(&StoreError::TimedOut));

@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 use super::HttpApi;
 use crate::configuration;
-use crate::database::Stored;
+use crate::database::StoredSettings;
 use crate::listener::accept;
 use crate::listener::bounds::{Bounds, MAX_HEAD};
 use crate::listener::drain::{Drain, Drained};
@@ -42,7 +42,7 @@ impl TestServer {
         let runtime = builder.worker_threads(1).enable_all().build().unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
         let (listener, address) = runtime.block_on(accept::bind(any)).unwrap();
-        let config = configuration::from_text(text, Stored::default(), None);
+        let config = configuration::from_text(text, StoredSettings::default(), None);
         let server = HttpApi::new(config, HostCheck::new(address, Vec::new()), bounds);
         let mut drain = Drain::new();
         let stop = drain.signal();

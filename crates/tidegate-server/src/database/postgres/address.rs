@@ -37,7 +37,7 @@ impl Address {
         if config.get_application_name().is_none() {
             config.application_name("tidegate");
         }
-        Ok(Self { config, root_certificates: url.trusted().map(Into::into) })
+        Ok(Self { config, root_certificates: url.root_certificates().map(Into::into) })
     }
 
     pub(super) fn config(&self) -> &Config {

@@ -4,7 +4,7 @@ use tokio_postgres::{Client, Transaction};
 
 use super::super::DatabaseError;
 use super::super::error::Damage;
-use super::super::record::Migrated;
+use super::super::record::MigrationResult;
 use super::super::schema::{Schema, SchemaState};
 use super::connection::with_timeout;
 use super::tables;
@@ -12,13 +12,16 @@ use super::tables;
 /// Advisory lock that serializes migrations: "tidegate" in ASCII.
 const LOCK: i64 = 0x7469_6465_6761_7465;
 
-pub(super) async fn run(client: &mut Client, schema: Schema) -> Result<Migrated, DatabaseError> {
+pub(super) async fn run(
+    client: &mut Client,
+    schema: Schema,
+) -> Result<MigrationResult, DatabaseError> {
     let transaction = with_timeout(client.transaction()).await?;
     with_timeout(transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK])).await?;
     let from = format(&transaction).await?;
     let to = schema.format();
     let SchemaState::Behind(migrations) = schema.state(from)? else {
-        return Ok(Migrated { from, to, backup: None });
+        return Ok(MigrationResult { from, to, backup: None });
     };
     for migration in migrations {
         with_timeout(transaction.batch_execute(migration.postgres)).await?;
@@ -27,7 +30,7 @@ pub(super) async fn run(client: &mut Client, schema: Schema) -> Result<Migrated,
     with_timeout(transaction.execute("UPDATE tidegate_meta SET format = $1", &[&format])).await?;
     with_timeout(transaction.commit()).await?;
     tracing::info!(from, to, "database migrated");
-    Ok(Migrated { from, to, backup: None })
+    Ok(MigrationResult { from, to, backup: None })
 }
 
 /// Returns the format of the tables; `None` if there are none.
@@ -47,7 +50,7 @@ mod tests {
     use tidegate_testkit::launch::PostgresServer;
 
     use super::super::super::AutoMigrate;
-    use super::super::super::record::{Change, Note};
+    use super::super::super::record::{ChangeOrigin, SettingUpdate};
     use super::super::super::schema::Migration;
     use super::super::Postgres;
     use super::*;
@@ -72,8 +75,8 @@ mod tests {
         let server = PostgresServer::start();
         let open = |auto, schema| Postgres::new(&server.url(), auto, schema).unwrap();
         let old = open(AutoMigrate::Yes, ONE);
-        let note = Note { door: "cli", who: None };
-        old.write(&[Change::set("a", "1")], &note, None).await.unwrap();
+        let note = ChangeOrigin { door: "cli", who: None };
+        old.write(&[SettingUpdate::set("a", "1")], &note, None).await.unwrap();
 
         let refused = open(AutoMigrate::No, TWO).read().await;
         let is_old_format = matches!(refused, Err(DatabaseError::OldFormat { found: 1, needs: 2 }));
@@ -82,7 +85,7 @@ mod tests {
         assert_eq!(old.read().await.unwrap().settings["a"], "1", "nothing has changed");
 
         let migrated = open(AutoMigrate::No, TWO).migrate().await.unwrap();
-        assert_eq!(migrated, Migrated { from: Some(1), to: 2, backup: None });
+        assert_eq!(migrated, MigrationResult { from: Some(1), to: 2, backup: None });
         assert_eq!(open(AutoMigrate::Yes, TWO).read().await.unwrap().settings["a"], "7");
         let outdated = old.read().await;
         assert!(

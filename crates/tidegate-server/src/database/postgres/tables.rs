@@ -6,13 +6,18 @@ use tokio_postgres::{Client, IsolationLevel, Row, Transaction};
 
 use super::super::DatabaseError;
 use super::super::error::Damage;
-use super::super::record::{self, Audit, Change, MAX_STORED_HISTORY, Note, Replaced, Stored};
+use super::super::record::{
+    self, AuditEntry, ChangeOrigin, MAX_STORED_HISTORY, Replaced, SettingUpdate, StoredSettings,
+};
 use super::super::schema::{self, Schema};
 use super::connection::with_timeout;
 use super::listen::CHANNEL;
 use super::map_error;
 
-pub(super) async fn read(client: &mut Client, schema: Schema) -> Result<Stored, DatabaseError> {
+pub(super) async fn read(
+    client: &mut Client,
+    schema: Schema,
+) -> Result<StoredSettings, DatabaseError> {
     let transaction = begin_read(client).await?;
     let (format, revision) = read_meta(&transaction, "").await?;
     schema.require(Some(format))?;
@@ -24,7 +29,7 @@ pub(super) async fn read_if_changed(
     client: &mut Client,
     schema: Schema,
     since: u64,
-) -> Result<Option<Stored>, DatabaseError> {
+) -> Result<Option<StoredSettings>, DatabaseError> {
     let transaction = begin_read(client).await?;
     let (format, revision) = read_meta(&transaction, "").await?;
     schema.require(Some(format))?;
@@ -37,10 +42,10 @@ pub(super) async fn read_if_changed(
 pub(super) async fn write(
     client: &mut Client,
     schema: Schema,
-    changes: &[Change],
-    note: &Note,
+    changes: &[SettingUpdate],
+    note: &ChangeOrigin,
     expected: Option<u64>,
-) -> Result<Stored, DatabaseError> {
+) -> Result<StoredSettings, DatabaseError> {
     let transaction = with_timeout(client.transaction()).await?;
     // This row lock serializes writers, so everything read below is current.
     let (format, revision) = read_meta(&transaction, "FOR UPDATE").await?;
@@ -54,7 +59,8 @@ pub(super) async fn write(
     let revision = i64::try_from(stored.revision).map_err(|_| Damage::Number)?;
     unset(&transaction, changes).await?;
     // Skip values that a later change of the same write replaces or removes.
-    let is_final = |change: &&Change| stored.settings.get(&change.key) == change.value.as_ref();
+    let is_final =
+        |change: &&SettingUpdate| stored.settings.get(&change.key) == change.value.as_ref();
     for change in changes.iter().filter(is_final) {
         let Some(value) = &change.value else { continue };
         set(&transaction, &change.key, value, revision).await?;
@@ -74,7 +80,7 @@ pub(super) async fn history(
     client: &mut Client,
     schema: Schema,
     most: usize,
-) -> Result<Vec<Audit>, DatabaseError> {
+) -> Result<Vec<AuditEntry>, DatabaseError> {
     let transaction = begin_read(client).await?;
     schema.require(Some(read_meta(&transaction, "").await?.0))?;
     let select = "SELECT revision, at_ms, door, who, key, was, became FROM tidegate_change \
@@ -100,16 +106,22 @@ async fn begin_read(client: &mut Client) -> Result<Transaction<'_>, DatabaseErro
     with_timeout(begin.isolation_level(IsolationLevel::RepeatableRead).start()).await
 }
 
-async fn stored(transaction: &Transaction<'_>, revision: u64) -> Result<Stored, DatabaseError> {
+async fn stored(
+    transaction: &Transaction<'_>,
+    revision: u64,
+) -> Result<StoredSettings, DatabaseError> {
     let rows =
         with_timeout(transaction.query("SELECT key, value FROM tidegate_setting", &[])).await?;
     let settings = rows.iter().map(|row| Ok((column(row, 0)?, column(row, 1)?)));
     let settings = settings.collect::<Result<_, DatabaseError>>()?;
-    Ok(Stored { revision, settings })
+    Ok(StoredSettings { revision, settings })
 }
 
 /// Deletes all removed settings in one statement, since there may be many.
-async fn unset(transaction: &Transaction<'_>, changes: &[Change]) -> Result<(), DatabaseError> {
+async fn unset(
+    transaction: &Transaction<'_>,
+    changes: &[SettingUpdate],
+) -> Result<(), DatabaseError> {
     let removed = changes.iter().filter(|change| change.value.is_none());
     let removed: Vec<&str> = removed.map(|change| change.key.as_str()).collect();
     if !removed.is_empty() {
@@ -146,7 +158,7 @@ async fn set(
 async fn write_audit(
     transaction: &Transaction<'_>,
     replaced: &[Replaced<'_>],
-    note: &Note,
+    note: &ChangeOrigin,
     revision: i64,
 ) -> Result<(), DatabaseError> {
     let keys: Vec<&str> = replaced.iter().map(|entry| entry.change.key.as_str()).collect();
@@ -167,8 +179,8 @@ async fn write_audit(
     Ok(())
 }
 
-fn audit(row: &Row) -> Result<Audit, DatabaseError> {
-    Ok(Audit {
+fn audit(row: &Row) -> Result<AuditEntry, DatabaseError> {
+    Ok(AuditEntry {
         revision: number(row, 0)?,
         at_ms: number(row, 1)?,
         door: column(row, 2)?,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::super::record::Migrated;
+use super::super::record::MigrationResult;
 use super::super::{DatabaseError, Schema};
 use super::migrate::{self, Backup};
 use super::{map_error, tables};
@@ -85,7 +85,7 @@ impl File {
     }
 
     /// Migrates the file to the current format, or creates it.
-    pub(super) fn migrate(&mut self) -> Result<Migrated, DatabaseError> {
+    pub(super) fn migrate(&mut self) -> Result<MigrationResult, DatabaseError> {
         self.create()?;
         self.writable()?;
         self.migrate_open()
@@ -98,7 +98,7 @@ impl File {
         self.open.take_if(|open| broken || open.access != Access::Full);
     }
 
-    fn migrate_open(&mut self) -> Result<Migrated, DatabaseError> {
+    fn migrate_open(&mut self) -> Result<MigrationResult, DatabaseError> {
         let backup = Backup::of(&self.path);
         let Some(open) = self.open.as_mut() else { return Err(DatabaseError::ReadOnly) };
         migrate::run(&mut open.connection, self.schema, &backup)

@@ -9,7 +9,7 @@ use rusqlite::backup::StepResult;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::super::DatabaseError;
-use super::super::record::Migrated;
+use super::super::record::MigrationResult;
 use super::super::schema::{Schema, SchemaState};
 use super::file::{is_read_only, private_file};
 use super::{map_error, tables};
@@ -28,13 +28,13 @@ pub(super) fn run(
     connection: &mut Connection,
     schema: Schema,
     backup: &Backup,
-) -> Result<Migrated, DatabaseError> {
+) -> Result<MigrationResult, DatabaseError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate);
     let transaction = transaction.map_err(map_error)?;
     let from = tables::format(&transaction)?;
     let to = schema.format();
     let SchemaState::Behind(migrations) = schema.state(from)? else {
-        return Ok(Migrated { from, to, backup: None });
+        return Ok(MigrationResult { from, to, backup: None });
     };
     let backup = from.map(|format| backup.create(format)).transpose()?;
     for migration in migrations {
@@ -45,7 +45,7 @@ pub(super) fn run(
     if let Some(backup) = &backup {
         tracing::info!(from, to, backup = %backup.display(), "database migrated");
     }
-    Ok(Migrated { from, to, backup })
+    Ok(MigrationResult { from, to, backup })
 }
 
 impl Backup {
@@ -116,7 +116,7 @@ fn map_io_error(error: io::Error) -> DatabaseError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::record::{Change, Note};
+    use super::super::super::record::{ChangeOrigin, SettingUpdate};
     use super::super::super::schema::Migration;
     use super::super::Sqlite;
     use super::*;
@@ -159,8 +159,8 @@ mod tests {
         }
 
         async fn set(&self, schema: Schema, value: &str) -> Result<(), DatabaseError> {
-            let note = Note { door: "cli", who: None };
-            let change = [Change::set("a", value)];
+            let note = ChangeOrigin { door: "cli", who: None };
+            let change = [SettingUpdate::set("a", value)];
             self.database(schema).write(&change, &note, None).await.map(|_| ())
         }
     }
@@ -191,7 +191,7 @@ mod tests {
         let database = folder.database(TWO);
         assert_eq!(value_of_a(&database).await, "9");
         let again = database.migrate().await.unwrap();
-        assert_eq!(again, Migrated { from: Some(2), to: 2, backup: None });
+        assert_eq!(again, MigrationResult { from: Some(2), to: 2, backup: None });
     }
 
     #[tokio::test]

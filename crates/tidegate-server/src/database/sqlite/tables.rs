@@ -4,7 +4,9 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, Transaction
 
 use super::super::DatabaseError;
 use super::super::error::Damage;
-use super::super::record::{self, Audit, Change, MAX_STORED_HISTORY, Note, Stored};
+use super::super::record::{
+    self, AuditEntry, ChangeOrigin, MAX_STORED_HISTORY, SettingUpdate, StoredSettings,
+};
 use super::super::schema::{self, Schema};
 use super::map_error;
 
@@ -20,7 +22,10 @@ pub(super) fn format(connection: &Connection) -> Result<Option<u32>, DatabaseErr
     }
 }
 
-pub(super) fn read(connection: &mut Connection, schema: Schema) -> Result<Stored, DatabaseError> {
+pub(super) fn read(
+    connection: &mut Connection,
+    schema: Schema,
+) -> Result<StoredSettings, DatabaseError> {
     let transaction = connection.transaction().map_err(map_error)?;
     stored(&transaction, schema)
 }
@@ -30,7 +35,7 @@ pub(super) fn read_if_changed(
     connection: &mut Connection,
     schema: Schema,
     since: u64,
-) -> Result<Option<Stored>, DatabaseError> {
+) -> Result<Option<StoredSettings>, DatabaseError> {
     let transaction = connection.transaction().map_err(map_error)?;
     let (format, revision) = read_meta(&transaction)?;
     schema.require(Some(format))?;
@@ -40,10 +45,10 @@ pub(super) fn read_if_changed(
 pub(super) fn write(
     connection: &mut Connection,
     schema: Schema,
-    changes: &[Change],
-    note: &Note,
+    changes: &[SettingUpdate],
+    note: &ChangeOrigin,
     expected: Option<u64>,
-) -> Result<Stored, DatabaseError> {
+) -> Result<StoredSettings, DatabaseError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate);
     let transaction = transaction.map_err(map_error)?;
     let mut stored = stored(&transaction, schema)?;
@@ -55,7 +60,7 @@ pub(super) fn write(
     let revision = i64::try_from(stored.revision).map_err(|_| Damage::Number)?;
     let who = note.author();
     for replaced in replaced {
-        let Change { key, value } = replaced.change;
+        let SettingUpdate { key, value } = replaced.change;
         set(&transaction, key, value.as_deref(), revision)?;
         let insert = "INSERT INTO tidegate_change (revision, at_ms, door, who, key, was, became) \
                         VALUES (?1, CAST(round(unixepoch('now', 'subsec') * 1000) AS INTEGER), \
@@ -77,7 +82,7 @@ pub(super) fn history(
     connection: &mut Connection,
     schema: Schema,
     most: usize,
-) -> Result<Vec<Audit>, DatabaseError> {
+) -> Result<Vec<AuditEntry>, DatabaseError> {
     let transaction = connection.transaction().map_err(map_error)?;
     schema.require(Some(read_meta(&transaction)?.0))?;
     let select = "SELECT revision, at_ms, door, who, key, was, became FROM tidegate_change \
@@ -87,8 +92,8 @@ pub(super) fn history(
     rows.collect::<Result<_, _>>().map_err(map_error)
 }
 
-fn audit(row: &Row<'_>) -> rusqlite::Result<Audit> {
-    Ok(Audit {
+fn audit(row: &Row<'_>) -> rusqlite::Result<AuditEntry> {
+    Ok(AuditEntry {
         revision: number(row, 0)?,
         at_ms: number(row, 1)?,
         door: row.get(2)?,
@@ -99,14 +104,14 @@ fn audit(row: &Row<'_>) -> rusqlite::Result<Audit> {
     })
 }
 
-fn stored(transaction: &Transaction<'_>, schema: Schema) -> Result<Stored, DatabaseError> {
+fn stored(transaction: &Transaction<'_>, schema: Schema) -> Result<StoredSettings, DatabaseError> {
     let (format, revision) = read_meta(transaction)?;
     schema.require(Some(format))?;
     let select = "SELECT key, value FROM tidegate_setting";
     let mut statement = transaction.prepare(select).map_err(map_error)?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(map_error)?;
     let settings = rows.collect::<Result<_, _>>().map_err(map_error)?;
-    Ok(Stored { revision, settings })
+    Ok(StoredSettings { revision, settings })
 }
 
 /// Returns the format and the revision, which every format stores in the same columns.

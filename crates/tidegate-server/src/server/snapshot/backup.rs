@@ -11,13 +11,13 @@ const MAX_BACKUPS: u32 = 100;
 
 /// Renames a file to the first free name with this suffix, and returns that name.
 pub(super) fn rename(path: &Path, suffix: &str) -> Result<PathBuf, StartError> {
-    back_up(path, suffix, |aside| fs::rename(path, aside))
+    back_up(path, suffix, |backup| fs::rename(path, backup))
 }
 
 /// Copies a file to the first free name with this suffix, and returns that name.
 pub(super) fn copy(path: &Path, suffix: &str) -> Result<PathBuf, StartError> {
     // `fs::copy` keeps the permissions, so the copy is as private as the original.
-    back_up(path, suffix, |aside| fs::copy(path, aside).map(drop))
+    back_up(path, suffix, |backup| fs::copy(path, backup).map(drop))
 }
 
 fn back_up(
@@ -25,16 +25,16 @@ fn back_up(
     suffix: &str,
     operation: impl FnOnce(&Path) -> io::Result<()>,
 ) -> Result<PathBuf, StartError> {
-    let error = |aside: &Path, why| {
-        let (path, aside) = (path.display().to_string(), aside.display().to_string());
-        StartError::Aside { path, aside, why }
+    let error = |backup: &Path, why| {
+        let (path, backup) = (path.display().to_string(), backup.display().to_string());
+        StartError::Backup { path, backup, why }
     };
-    let Some(aside) = names(path, suffix).find(|name| is_free(name)) else {
+    let Some(backup) = names(path, suffix).find(|name| is_free(name)) else {
         let why = io::Error::new(io::ErrorKind::AlreadyExists, "too many kept files, remove some");
         return Err(error(&with_suffix(path, suffix), why));
     };
-    operation(&aside).map_err(|why| error(&aside, why))?;
-    Ok(aside)
+    operation(&backup).map_err(|why| error(&backup, why))?;
+    Ok(backup)
 }
 
 /// Yields `FILE.suffix`, `FILE.suffix.1` and so on.
@@ -66,8 +66,8 @@ mod tests {
         let path = folder.path().join("buckets");
         for number in 0..MAX_BACKUPS {
             fs::write(&path, number.to_string()).unwrap();
-            let aside = rename(&path, ".damaged").unwrap();
-            assert_eq!(fs::read_to_string(aside).unwrap(), number.to_string());
+            let backup = rename(&path, ".damaged").unwrap();
+            assert_eq!(fs::read_to_string(backup).unwrap(), number.to_string());
         }
         assert!(folder.path().join("buckets.damaged.99").exists());
         fs::write(&path, "one too many").unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tidegate::clock::ManualClock;
 use tidegate_config::{Key, Layers, Loader};
-use tidegate_server::{Change, Database, Note, Server, mint};
+use tidegate_server::{ChangeOrigin, Database, Server, SettingUpdate, create_token};
 use tidegate_testkit::launch::wait_until;
 
 use super::LIMITS;
@@ -30,7 +30,7 @@ fn reload(server: &TestServer) {
 fn a_non_loopback_listener_keeps_its_tokens() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tidegate.toml");
-    let minted = mint().unwrap();
+    let minted = create_token().unwrap();
     let admin = format!("[admin]\nwrite_tokens = [\"{}\"]\n", minted.digest);
     fs::write(&file, format!("{admin}{LIMITS}")).unwrap();
     let loader = on_free_ports(Loader::default().flag(Key::DatabaseUrl, "none"));
@@ -84,8 +84,8 @@ fn a_file_change_can_make_stored_settings_valid_again() {
         (directory.path().join("tidegate.toml"), directory.path().join("tidegate.db"));
     fs::write(&file, LIMITS).unwrap();
     let server = server(&file, &format!("sqlite:{}", path.display()));
-    let note = Note { door: "cli", who: None };
-    let change = [Change::set("limits.x.capacity", "99")];
+    let note = ChangeOrigin { door: "cli", who: None };
+    let change = [SettingUpdate::set("limits.x.capacity", "99")];
     server.runtime.block_on(Database::sqlite(&path).write(&change, &note, None)).unwrap();
     wait_until("the refusal", || {
         (server.admin_get("/admin/config").member("revision") == 1).then_some(())

@@ -106,7 +106,7 @@ fn only_closed_limits_make_a_node_unready() {
     assert_eq!(server.patch(&closed).status, 200);
     assert_eq!(reasons(&server), (503, vec!["store".into()]));
     assert_eq!(server.post("/v1/take", r#"{"key":"alice","limit":"api"}"#).status, 429);
-    redis.start_again();
+    redis.restart();
     wait_until("the store to be back", || (reasons(&server).0 == 200).then_some(()));
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tidegate::clock::ManualClock;
 use tidegate_config::{Key, Loader};
-use tidegate_server::{Change, Database, Note, Server};
+use tidegate_server::{ChangeOrigin, Database, Server, SettingUpdate};
 use tidegate_testkit::launch::wait_until;
 
 use super::LIMITS;
@@ -20,8 +20,8 @@ fn server(path: &Path, text: &str) -> TestServer {
 }
 
 /// Writes to the database like another process.
-fn write(server: &TestServer, path: &Path, change: Change) {
-    let note = Note { door: "cli", who: None };
+fn write(server: &TestServer, path: &Path, change: SettingUpdate) {
+    let note = ChangeOrigin { door: "cli", who: None };
     let database = Database::sqlite(path);
     server.runtime.block_on(database.write(&[change], &note, None)).unwrap();
 }
@@ -37,7 +37,7 @@ fn changes_of_two_processes_are_merged() {
     let path = directory.path().join("tidegate.db");
     let server = server(&path, LIMITS);
     for round in 1..=5 {
-        write(&server, &path, Change::set("limits.api.rate", format!("\"{round}/s\"")));
+        write(&server, &path, SettingUpdate::set("limits.api.rate", format!("\"{round}/s\"")));
         let response = server.patch(&json!({"limits": {"api": {"capacity": 20 + round}}}));
         assert_eq!(response.status, 200, "{}", response.body);
         assert_eq!(server.setting("limits.api.rate"), format!("{round}/s"));
@@ -72,9 +72,9 @@ fn changes_by_another_process_are_applied() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tidegate.db");
     let server = server(&path, LIMITS);
-    write(&server, &path, Change::set("limits.api.capacity", "7"));
+    write(&server, &path, SettingUpdate::set("limits.api.capacity", "7"));
     wait_until("the change", || (server.setting("limits.api.capacity") == 7).then_some(()));
-    write(&server, &path, Change::unset("limits.api.capacity"));
+    write(&server, &path, SettingUpdate::unset("limits.api.capacity"));
     wait_until("the removal", || (server.setting("limits.api.capacity") == 10).then_some(()));
     let history = server.admin_get("/admin/history").member("changes");
     assert_eq!((&history[0]["new"], &history[1]["door"]), (&Value::Null, &"cli".into()));
@@ -86,7 +86,7 @@ fn an_invalid_kind_of_a_tier_can_be_removed_again() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tidegate.db");
     let server = server(&path, "");
-    write(&server, &path, Change::set("limits.client.allowance", "5"));
+    write(&server, &path, SettingUpdate::set("limits.client.allowance", "5"));
     wait_until("the refusal", || (revision(&server) == 1).then_some(()));
     assert_eq!(server.setting("limits.client.capacity"), 100, "the previous value still applies");
     let response = server.patch(&json!({"limits": {"client": {"allowance": null}}}));
@@ -103,8 +103,8 @@ fn an_unknown_stored_key_can_be_removed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tidegate.db");
     let runtime = crate::one_worker();
-    let note = Note { door: "cli", who: None };
-    let change = [Change::set("limits.client.newer_key", "5")];
+    let note = ChangeOrigin { door: "cli", who: None };
+    let change = [SettingUpdate::set("limits.client.newer_key", "5")];
     runtime.block_on(Database::sqlite(&path).write(&change, &note, None)).unwrap();
     let server = server(&path, "");
     assert_eq!(server.setting("limits.client.capacity"), 100, "stored settings are ignored");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_server::{AutoMigrate, Database, DatabaseError, Migrated};
+use tidegate_server::{AutoMigrate, Database, DatabaseError, MigrationResult};
 use tidegate_testkit::launch::{PostgresServer, wait_until};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -36,10 +36,10 @@ async fn tables_are_created_only_on_request() {
     assert!(matches!(written, DatabaseError::NotMigrated), "{written}");
 
     let migrated = database.migrate().await.unwrap();
-    assert_eq!(migrated, Migrated { from: None, to: 1, backup: None });
+    assert_eq!(migrated, MigrationResult { from: None, to: 1, backup: None });
     assert_eq!(set(&database, "a", "1").await.unwrap().revision, 1);
     let again = database.migrate().await.unwrap();
-    assert_eq!(again, Migrated { from: Some(1), to: 1, backup: None });
+    assert_eq!(again, MigrationResult { from: Some(1), to: 1, backup: None });
     let tables = "SELECT string_agg(tablename, ' ' ORDER BY tablename) FROM pg_tables \
                   WHERE schemaname = 'public'";
     assert_eq!(SERVER.sql(&url, tables), "tidegate_change tidegate_meta tidegate_setting");
@@ -147,7 +147,7 @@ async fn a_server_is_used_again_after_an_outage() {
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     assert!(!waiting.is_finished());
 
-    server.start_again();
+    server.restart();
     assert_eq!(here.read().await.unwrap().settings["a"], "1", "nothing was lost");
     let written = set(&here, "a", "3").await.unwrap();
     assert_eq!(timeout(TIMEOUT, waiting).await.unwrap().unwrap(), written);

@@ -5,7 +5,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use tidegate_server::{Audit, Change, Database, DatabaseError, Migrated, Note, Stored};
+use tidegate_server::{
+    AuditEntry, ChangeOrigin, Database, DatabaseError, MigrationResult, SettingUpdate,
+    StoredSettings,
+};
 use tidegate_testkit::launch::{Peer, unprivileged, wait_until};
 
 use super::{note, set};
@@ -33,7 +36,7 @@ async fn the_first_write_creates_a_private_file() {
     let (folder, _) = folder();
     let path = folder.path().join("state/of/tidegate.db");
     let database = Database::sqlite(&path);
-    assert_eq!(database.read().await.unwrap(), Stored::default());
+    assert_eq!(database.read().await.unwrap(), StoredSettings::default());
     assert_eq!(database.history(10).await.unwrap(), []);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was created");
 
@@ -44,7 +47,7 @@ async fn the_first_write_creates_a_private_file() {
     assert_eq!(mode(&log), 0o600, "the log of changes is as private as the file");
     let path = folder.path().join("by-command/tidegate.db");
     let migrated = Database::sqlite(path).migrate().await.unwrap();
-    assert_eq!(migrated, Migrated { from: None, to: 1, backup: None });
+    assert_eq!(migrated, MigrationResult { from: None, to: 1, backup: None });
 }
 
 #[test]
@@ -63,7 +66,7 @@ fn a_read_only_disk_can_be_read_but_not_written() {
             assert_eq!(database.read().await.unwrap().settings["a"], "1");
 
             let nowhere = Database::sqlite(path.with_file_name("new/tidegate.db"));
-            assert_eq!(nowhere.read().await.unwrap(), Stored::default());
+            assert_eq!(nowhere.read().await.unwrap(), StoredSettings::default());
             let written = set(&nowhere, "a", "2").await;
             assert!(matches!(written, Err(DatabaseError::ReadOnly)), "{written:?}");
         });
@@ -154,7 +157,7 @@ async fn a_replaced_file_is_detected() {
     for file in fs::read_dir(folder.path()).unwrap() {
         fs::remove_file(file.unwrap().path()).unwrap();
     }
-    assert_eq!(database.changed(2).await, Stored::default());
+    assert_eq!(database.changed(2).await, StoredSettings::default());
     assert_eq!(set(&database, "a", "4").await.unwrap().revision, 1);
 }
 
@@ -171,8 +174,8 @@ async fn write_forever(path: &Path) {
     let mut revision = database.read().await.unwrap().revision;
     loop {
         let next = (revision + 1).to_string();
-        let changes = KEYS.map(|key| Change::set(key, next.clone()));
-        let note = Note { door: "cli", who: None };
+        let changes = KEYS.map(|key| SettingUpdate::set(key, next.clone()));
+        let note = ChangeOrigin { door: "cli", who: None };
         revision = database.write(&changes, &note, Some(revision)).await.unwrap().revision;
         // In one write: a kill between the number and the newline would join two numbers.
         acknowledged.write_all(format!("{revision}\n").as_bytes()).unwrap();
@@ -181,7 +184,7 @@ async fn write_forever(path: &Path) {
 
 #[test]
 fn a_killed_writer_loses_no_acknowledged_write_and_leaves_no_partial_one() {
-    if let Some(path) = Peer::told(PEER) {
+    if let Some(path) = Peer::env_var(PEER) {
         return block_on(write_forever(Path::new(&path)));
     }
     let here = "database::sqlite::\
@@ -213,7 +216,7 @@ fn a_killed_writer_loses_no_acknowledged_write_and_leaves_no_partial_one() {
 }
 
 /// Every revision of the trail has all of its changes, and it leads to what is stored.
-fn assert_consistent(stored: &Stored, history: &[Audit]) {
+fn assert_consistent(stored: &StoredSettings, history: &[AuditEntry]) {
     let whole = history.len() / KEYS.len();
     for (changes, revision) in history.chunks_exact(KEYS.len()).zip((0..=stored.revision).rev()) {
         for (change, key) in changes.iter().zip(KEYS.iter().rev()) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tidegate_server::{Audit, Change, DatabaseError, Note, Stored};
+use tidegate_server::{AuditEntry, ChangeOrigin, DatabaseError, SettingUpdate, StoredSettings};
 use tokio::task::JoinSet;
 
 use super::{Location, note, set};
@@ -12,16 +12,16 @@ use super::{Location, note, set};
 async fn writes_are_visible_to_others_and_after_a_restart() {
     for location in Location::both() {
         let database = location.open();
-        assert_eq!(database.read().await.unwrap(), Stored::default(), "{location:?}");
-        let changes = [Change::set("a", "1"), Change::set("b", r#"{"x":"é"}"#)];
+        assert_eq!(database.read().await.unwrap(), StoredSettings::default(), "{location:?}");
+        let changes = [SettingUpdate::set("a", "1"), SettingUpdate::set("b", r#"{"x":"é"}"#)];
         let written = database.write(&changes, &note(), Some(0)).await.unwrap();
         let settings = [("a", "1"), ("b", r#"{"x":"é"}"#)];
         let settings: BTreeMap<String, String> =
             settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        assert_eq!(written, Stored { revision: 1, settings });
+        assert_eq!(written, StoredSettings { revision: 1, settings });
         assert_eq!(location.open().read().await.unwrap(), written, "{location:?}");
 
-        let unset = [Change::unset("a"), Change::unset("never there")];
+        let unset = [SettingUpdate::unset("a"), SettingUpdate::unset("never there")];
         let written = database.write(&unset, &note(), None).await.unwrap();
         assert_eq!((written.revision, written.settings.len()), (2, 1), "{location:?}");
         assert_eq!(location.open().read().await.unwrap(), written, "{location:?}");
@@ -36,17 +36,17 @@ async fn every_change_is_recorded_with_its_origin() {
         let database = location.open();
         assert_eq!(database.history(10).await.unwrap(), [], "{location:?}");
         set(&database, "a", "1").await.unwrap();
-        let changes = [Change::set("a", "2"), Change::unset("a")];
-        let cli = Note { door: "cli", who: None };
+        let changes = [SettingUpdate::set("a", "2"), SettingUpdate::unset("a")];
+        let cli = ChangeOrigin { door: "cli", who: None };
         database.write(&changes, &cli, None).await.unwrap();
 
         let history = database.history(10).await.unwrap();
         let text = |value: &str| Some(value.to_owned());
-        let entry = |audit: &Audit| {
+        let entry = |audit: &AuditEntry| {
             assert_eq!(audit.key, "a");
             // Later than 2025, and earlier than 2100.
             assert!((1_735_689_600_000..4_102_444_800_000).contains(&audit.at_ms), "{audit:?}");
-            let Audit { revision, door, who, old, new, .. } = audit.clone();
+            let AuditEntry { revision, door, who, old, new, .. } = audit.clone();
             (revision, door, who, old, new)
         };
         let entries: Vec<_> = history.iter().map(entry).collect();
@@ -66,7 +66,7 @@ async fn a_write_for_an_outdated_revision_changes_nothing() {
     for location in Location::both() {
         let database = location.open();
         set(&database, "a", "1").await.unwrap();
-        let late = database.write(&[Change::set("a", "2")], &note(), Some(0)).await;
+        let late = database.write(&[SettingUpdate::set("a", "2")], &note(), Some(0)).await;
         assert!(matches!(late, Err(DatabaseError::Conflict { now: 1 })), "{location:?} {late:?}");
         let nothing = database.write(&[], &note(), Some(0)).await;
         assert!(matches!(nothing, Err(DatabaseError::Conflict { now: 1 })), "{location:?}");
@@ -94,7 +94,7 @@ async fn concurrent_writes_all_count_and_one_per_expected_revision_succeeds() {
         let mut writers = JoinSet::new();
         for index in 0..10 {
             let node = nodes[index % 2].clone();
-            let change = [Change::set("a", index.to_string())];
+            let change = [SettingUpdate::set("a", index.to_string())];
             writers.spawn(async move { node.write(&change, &note(), Some(20)).await });
         }
         let won = writers.join_all().await.into_iter().filter(Result::is_ok).count();
@@ -123,7 +123,7 @@ async fn the_database_enforces_the_ranges_of_provider_settings() {
         set(&database, "before", "1").await.unwrap();
         for (key, values) in bad {
             for value in values {
-                let changes = [Change::set("before", "2"), Change::set(key, *value)];
+                let changes = [SettingUpdate::set("before", "2"), SettingUpdate::set(key, *value)];
                 let refused = database.write(&changes, &note(), None).await.unwrap_err();
                 let of_key = matches!(&refused, DatabaseError::Refused { key: k, .. } if k == key);
                 assert!(of_key, "{location:?} {key} {value:?}: {refused}");
@@ -152,15 +152,17 @@ async fn oversized_and_invalid_settings_are_refused_and_not_repeated() {
             assert!(text.len() < 1_000, "{}", text.len());
             assert!(key == long || !text.contains("s3cret"), "{text}");
         }
-        let many: Vec<Change> = (0..4_097).map(|key| Change::set(key.to_string(), "1")).collect();
+        let many: Vec<SettingUpdate> =
+            (0..4_097).map(|key| SettingUpdate::set(key.to_string(), "1")).collect();
         let refused = database.write(&many, &note(), None).await;
         assert!(matches!(refused, Err(DatabaseError::TooMany { most: 4_096, .. })), "{refused:?}");
         let stored = database.write(&many[1..], &note(), None).await.unwrap();
         assert_eq!((stored.revision, stored.settings.len()), (1, 4_096), "{location:?}");
-        let none: Vec<Change> = many[1..].iter().map(|change| Change::unset(&change.key)).collect();
+        let none: Vec<SettingUpdate> =
+            many[1..].iter().map(|change| SettingUpdate::unset(&change.key)).collect();
         let stored = database.write(&none, &note(), None).await.unwrap();
         assert_eq!((stored.revision, stored.settings.len()), (2, 0), "{location:?}");
-        let longest = [Change::set("ü".repeat(256), "é".repeat(16_384))];
+        let longest = [SettingUpdate::set("ü".repeat(256), "é".repeat(16_384))];
         database.write(&longest, &note(), None).await.unwrap();
     }
 }
@@ -191,7 +193,7 @@ async fn a_cancelled_write_is_atomic() {
         set(&database, "a", "0").await.unwrap();
         for round in 1..=30_u32 {
             let value = round.to_string();
-            let changes = ["a", "b"].map(|key| Change::set(key, value.clone()));
+            let changes = ["a", "b"].map(|key| SettingUpdate::set(key, value.clone()));
             let timeout = Duration::from_micros(150) * round;
             let _ = tokio::time::timeout(timeout, database.write(&changes, &note(), None)).await;
         }

@@ -31,7 +31,7 @@ fn calls_continue_without_the_shared_store() {
     assert_all_ok(&replies);
     let degraded = "tidegate_store_degraded{store=\"shared\"} 1";
     assert!(fixture.server.admin_get("/metrics").body.contains(degraded));
-    redis.start_again();
+    redis.restart();
     wait_until("the store to be used again", || {
         fixture.call();
         redis.info("keyspace").contains_key("db0").then_some(())

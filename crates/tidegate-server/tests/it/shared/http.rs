@@ -109,7 +109,7 @@ fn the_server_survives_a_dead_store() {
     assert_eq!(take(&one, "open").member("degraded"), "open");
     let closed = take(&one, "daily");
     assert_eq!((closed.status, closed.member("degraded")), (429, "closed".into()));
-    redis.start_again();
+    redis.restart();
     wait_until("both to be back", || {
         let back = |server| !take(server, "daily").body.contains("degraded");
         (back(&one) && back(&other)).then_some(())
@@ -144,5 +144,5 @@ fn invalid_policies_do_not_disable_limits() {
     let running = server.running.as_ref().unwrap();
     assert_eq!(running.store_is_up(), Some(true));
     let stats = running.store_stats().unwrap();
-    assert_eq!((stats.downs, stats.failed, stats.degraded()), (0, 0, 0));
+    assert_eq!((stats.outages, stats.failed, stats.degraded()), (0, 0, 0));
 }

@@ -11,7 +11,7 @@ use tidegate::{Engine, Policy};
 use tidegate_http::key;
 use tidegate_http::layer::{AdmissionLayer, LimitLayer};
 use tidegate_testkit::launch::{Flavor, RedisServer};
-use tidegate_ws::{Gate, KeyParts, MessageDecision, Peer, RefusalReason, Rule};
+use tidegate_ws::{Gate, KeyParts, MessageDecision, MessageRule, Peer, RefusalReason};
 use tower::ServiceExt as _;
 
 use super::{nodes, slow};
@@ -27,14 +27,14 @@ async fn two_nodes_share_admission_tiers() {
     let [one, other] = [0, 1].map(|node: usize| admission(&nodes[node].engine));
     let alice = Caller::new().organization("acme").client("alice");
     let bob = Caller::new().organization("acme").client("bob");
-    let pass = one.admit(alice.cost(2)).billed().await.unwrap().admitted().unwrap();
+    let admitted = one.admit(alice.cost(2)).with_receipt().await.unwrap().admitted().unwrap();
     let rejected = other.admit(alice.cost(2)).await.unwrap().rejected().unwrap();
     assert_eq!((rejected.tier, rejected.id), (Tier::Client, Some("alice")));
     let rejected = other.admit(bob.cost(3)).await.unwrap().rejected().unwrap();
     assert_eq!((rejected.tier, rejected.id), (Tier::Organization, Some("acme")));
     // Rejected requests were not charged, and both nodes see a refund.
     assert!(other.admit(bob.cost(2)).await.unwrap().is_admitted());
-    one.settle(alice, -2, &pass.bill().unwrap()).await.unwrap();
+    one.settle(alice, -2, &admitted.receipt().unwrap()).await.unwrap();
     assert!(other.admit(alice.cost(2)).await.unwrap().is_admitted());
 }
 
@@ -50,9 +50,10 @@ async fn two_nodes_share_the_limits_of_layers() {
             let limits = LimitLayer::new().limit(limiter, user());
             let tiers = AdmissionLayer::new(admission(&node.engine)).client(user());
             let handler = || async { "served" };
-            Router::new()
-                .route("/", get(handler).layer(limits))
-                .route("/tiers", get(handler).layer(tiers.missing_organization(key::Missing::Skip)))
+            Router::new().route("/", get(handler).layer(limits)).route(
+                "/tiers",
+                get(handler).layer(tiers.missing_organization(key::MissingKey::Skip)),
+            )
         })
         .collect();
     let request = async |node: usize, path: &str| {
@@ -78,7 +79,7 @@ async fn two_nodes_share_slots_of_websocket_gates() {
         .map(|node| {
             let slots = Policy::concurrency(1, Some(Duration::from_secs(60))).unwrap();
             let limiter = node.engine.limiter("calls", slots).unwrap();
-            let rule = Rule::<()>::new(limiter).key(|_| KeyParts::from(["all"]));
+            let rule = MessageRule::<()>::new(limiter).key(|_| KeyParts::from(["all"]));
             Gate::for_types(["Ask"]).limit(rule).build().unwrap()
         })
         .collect();

@@ -72,7 +72,7 @@ async fn decisions_are_exact_after_a_crash() {
     }
     // Once by the store, and once by the local shares of both.
     assert!(allowed <= 200, "{allowed}");
-    server.start_again();
+    server.restart();
     for node in &nodes {
         wait_for(node, true).await;
     }
@@ -123,7 +123,7 @@ async fn a_node_can_start_without_its_store() {
     let node = Node::at(&server.url(), FailureRule::Closed);
     let limiter = node.engine.limiter("client", slow(2)).unwrap();
     assert!(!limiter.take("a").await.unwrap().is_allowed());
-    server.start_again();
+    server.restart();
     let decision = loop {
         let decision = limiter.take("a").await.unwrap();
         if decision.degraded().is_none() {

@@ -15,7 +15,7 @@ async fn only_queue_heads_call_the_store() {
     let server = RedisServer::start(Flavor::Redis);
     let nodes = nodes(&server, 2).await;
     let policy = Policy::per_second(20).capacity(1).build().unwrap();
-    let before = server.calls_of("evalsha");
+    let before = server.command_calls("evalsha");
     let mut waiters = Vec::new();
     let mut pacers = Vec::new();
     for node in &nodes {
@@ -38,7 +38,7 @@ async fn only_queue_heads_call_the_store() {
     // 49 intervals of 50 ms, by the server's clock.
     assert!(longest >= Duration::from_millis(2_400), "{longest:?}");
     // One or two calls per grant; if all waiters called it would be hundreds.
-    let calls = server.calls_of("evalsha") - before;
+    let calls = server.command_calls("evalsha") - before;
     assert!(calls <= 160, "{calls} calls for 50 grants");
 }
 
@@ -53,7 +53,7 @@ async fn held_slots_are_renewed() {
         nodes.iter().map(|node| node.engine.limiter("slots", policy).unwrap()).collect();
     let pacer = Pacer::builder(&nodes[0].engine).build();
     let permit = pacer.acquire([limiters[0].charge("key", 1)]).await.unwrap();
-    let renewals = server.calls_of("evalsha");
+    let renewals = server.command_calls("evalsha");
     let server = std::sync::Arc::new(server);
     let watched = server.clone();
     // Three leases long. The renewals reach the store.
@@ -63,7 +63,7 @@ async fn held_slots_are_renewed() {
     })
     .await
     .unwrap();
-    assert!(server.calls_of("evalsha") > renewals);
+    assert!(server.command_calls("evalsha") > renewals);
     assert!(!limiters[1].take("key").await.unwrap().is_allowed());
     drop(permit);
     let other = Pacer::builder(&nodes[1].engine).build();

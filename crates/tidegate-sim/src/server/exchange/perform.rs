@@ -14,7 +14,7 @@ use crate::account::Delay;
 use crate::calendar::nanos;
 use crate::dialect::{Failure, Finish, ResponseContent, ResponseContext, ResponseHeaders};
 use crate::fault::Fault;
-use crate::ledger::Ending;
+use crate::ledger::CallEnding;
 use crate::limits::pool::SlotGrant;
 use crate::random::Random;
 use crate::reporting::ReportTime;
@@ -37,16 +37,22 @@ impl Exchange {
         control: Arc<ConnectionControl>,
     ) -> Response<Body> {
         if fault == Some(Fault::Reset) {
-            call.end(Ending::Failed);
+            call.end(CallEnding::Failed);
             control.reset();
             return pending().await;
         }
         if let Some(failure) =
             fault.and_then(|fault| post_admission_failure(fault, &accepted.summary))
         {
-            call.end(Ending::Failed);
+            call.end(CallEnding::Failed);
             let snapshot = call.pool.snapshot(self.shared.now());
-            return self.refuse(&failure, call.number, Ending::Failed, &accepted.model, snapshot);
+            return self.refuse(
+                &failure,
+                call.number,
+                CallEnding::Failed,
+                &accepted.model,
+                snapshot,
+            );
         }
         if fault == Some(Fault::Silent) {
             return never_respond(call, slot).await;
@@ -117,7 +123,7 @@ impl Exchange {
             };
             return self.response(StatusCode::OK, headers, "application/json", body);
         }
-        call.end(Ending::Complete);
+        call.end(CallEnding::Complete);
         let headers = self.success_headers(&call, &content.model);
         let malformed = fault == Some(Fault::Malformed);
         let text = if malformed { first_half(&text).to_owned() } else { text };
@@ -169,7 +175,7 @@ impl Exchange {
         let time = self.state().map(|state| state.account.report_time).unwrap_or_default();
         let (now, snapshot, charge) = match time {
             ReportTime::Admission => (call.taken, call.snapshot, call.admitted),
-            ReportTime::Answer => {
+            ReportTime::Response => {
                 let now = self.shared.now();
                 let charge = if call.ended { call.charge() } else { call.admitted };
                 (now, call.pool.snapshot(now), charge)

@@ -72,7 +72,7 @@ impl RedisBuilder {
         self
     }
 
-    /// Enables the append-only file, so that [`RedisServer::start_again`] restores the data of the
+    /// Enables the append-only file, so that [`RedisServer::restart`] restores the data of the
     /// killed server.
     pub fn appendonly(mut self) -> Self {
         self.appendonly = true;

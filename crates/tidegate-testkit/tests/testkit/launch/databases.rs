@@ -16,7 +16,7 @@ fn a_killed_database_refuses_and_comes_back_with_its_data() {
     server.kill();
     assert!(TcpStream::connect(("127.0.0.1", server.port())).is_err(), "the port refuses");
 
-    server.start_again();
+    server.restart();
     assert_eq!(server.sql(&url, "SELECT a, b FROM t"), "kept|7");
 }
 

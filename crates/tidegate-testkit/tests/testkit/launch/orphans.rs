@@ -14,7 +14,7 @@ static SHARED: OnceLock<RedisServer> = OnceLock::new();
 
 #[test]
 fn no_server_outlives_its_test() {
-    let Some(ending) = Peer::told(ENDING) else {
+    let Some(ending) = Peer::env_var(ENDING) else {
         for ending in ["killed", "killed frozen", "shared"] {
             watch(ending);
         }
@@ -26,7 +26,7 @@ fn no_server_outlives_its_test() {
     }
     Peer::report(&server.pid().to_string());
     // Waits until standard input is closed or this process is killed.
-    let _ = Peer::heard();
+    let _ = Peer::read_line();
 }
 
 fn watch(ending: &str) {

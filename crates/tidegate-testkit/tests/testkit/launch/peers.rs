@@ -10,9 +10,9 @@ const ROLE: &str = "TIDEGATE_TEST_PEER";
 
 #[test]
 fn a_peer_receives_lines_and_reports() {
-    if let Some(role) = Peer::told(ROLE) {
+    if let Some(role) = Peer::env_var(ROLE) {
         Peer::report(&format!("ready, {role}"));
-        while let Some(line) = Peer::heard() {
+        while let Some(line) = Peer::read_line() {
             Peer::report(&line.to_uppercase());
         }
         return;
@@ -28,10 +28,10 @@ fn a_peer_receives_lines_and_reports() {
 
     peer.stop();
     assert_eq!(state(peer.pid()), Some('T'));
-    peer.say("frozen");
+    peer.send_line("frozen");
     peer.cont();
     assert_eq!(peer.line(), "FROZEN");
-    peer.say("unread");
+    peer.send_line("unread");
     assert_eq!(peer.finish(), ["UNREAD"]);
 
     let pid = other.pid();
@@ -41,7 +41,7 @@ fn a_peer_receives_lines_and_reports() {
 
 #[test]
 fn a_peer_that_fails_fails_the_test() {
-    if Peer::told(ROLE).is_some() {
+    if Peer::env_var(ROLE).is_some() {
         panic!("this panic is intended");
     }
     let failure = |name: &str| {

@@ -47,7 +47,7 @@ fn a_killed_server_refuses_and_comes_back_empty_at_the_same_port() {
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
         server.kill();
 
-        server.start_again();
+        server.restart();
         assert_eq!(server.url(), url);
         assert_ne!(server.pid(), pid);
         assert_eq!(server.command(&["GET", "key"]), Reply::Nil, "nothing is kept on disk");
@@ -60,7 +60,7 @@ fn a_server_that_writes_to_disk_comes_back_with_its_data() {
         let server = builder().appendonly().start();
         assert_eq!(server.command(&["SET", "key", "value"]), ok());
         server.kill();
-        server.start_again();
+        server.restart();
         assert_eq!(server.command(&["GET", "key"]).text(), "value");
     });
 }
@@ -128,12 +128,12 @@ fn settings_reach_the_server_and_calls_are_counted() {
         let server = builder().setting("maxmemory-policy", "allkeys-lru").start();
         let policy = server.command(&["CONFIG", "GET", "maxmemory-policy"]).array();
         assert_eq!(policy[1], Reply::Text("allkeys-lru".to_owned()));
-        assert_eq!(server.calls_of("get"), 0);
+        assert_eq!(server.command_calls("get"), 0);
         assert_eq!(server.command(&["GET", "key"]), Reply::Nil);
         assert_eq!(server.command(&["INCR", "count"]).integer(), 1);
         assert!(matches!(server.command(&["GET"]), Reply::Error(_)));
         assert_eq!(server.command(&["SCRIPT", "LOAD", "return 1"]).text().len(), 40);
-        assert_eq!((server.calls_of("GET"), server.calls_of("script|load")), (1, 1));
+        assert_eq!((server.command_calls("GET"), server.command_calls("script|load")), (1, 1));
     });
 }
 

@@ -17,9 +17,9 @@ fn round(adaptive: &mut Adaptive, hidden: u64) -> u64 {
     let call_starts: Vec<CallStart> =
         (1..=limit).map(|in_flight| start_call(adaptive, in_flight)).collect();
     for (index, call_start) in (1..).zip(call_starts) {
-        let pushed_back = CallOutcome::Throttled { retry_after: None };
+        let pushed_back = PermitOutcome::Throttled { retry_after: None };
         adaptive.call_ended(
-            if index > hidden { pushed_back } else { CallOutcome::Success },
+            if index > hidden { pushed_back } else { PermitOutcome::Success },
             call_start,
             Time::ZERO,
         );
@@ -53,7 +53,7 @@ fn a_burst_of_push_back_is_one_decrease() {
     let call_starts: Vec<CallStart> =
         (1..=100).map(|in_flight| start_call(&mut adaptive, in_flight)).collect();
     for call_start in call_starts {
-        adaptive.call_ended(CallOutcome::Overloaded, call_start, Time::ZERO);
+        adaptive.call_ended(PermitOutcome::Overloaded, call_start, Time::ZERO);
     }
     assert_eq!(adaptive.limit(), 80, "a hundred push-backs, one decrease");
 }
@@ -80,7 +80,7 @@ fn it_grows_only_after_it_was_reached() {
     let mut adaptive = adaptive(10);
     for _ in 0..1_000 {
         let call_start = start_call(&mut adaptive, 3);
-        adaptive.call_ended(CallOutcome::Success, call_start, Time::ZERO);
+        adaptive.call_ended(PermitOutcome::Success, call_start, Time::ZERO);
     }
     assert_eq!(adaptive.limit(), 10);
 }
@@ -88,7 +88,7 @@ fn it_grows_only_after_it_was_reached() {
 #[test]
 fn failures_and_cancelled_calls_count_neither_way() {
     let mut adaptive = adaptive(10);
-    for outcome in [CallOutcome::Failed, CallOutcome::Ignored] {
+    for outcome in [PermitOutcome::Failed, PermitOutcome::Ignored] {
         for _ in 0..1_000 {
             let call_start = start_call(&mut adaptive, 10);
             adaptive.call_ended(outcome, call_start, Time::ZERO);
@@ -103,9 +103,9 @@ fn a_little_push_back_does_not_shrink_it() {
     for number in 0..1_000 {
         let call_start = start_call(&mut adaptive, 100);
         let pushed_back = number % 40 == 39;
-        let overloaded = CallOutcome::Overloaded;
+        let overloaded = PermitOutcome::Overloaded;
         adaptive.call_ended(
-            if pushed_back { overloaded } else { CallOutcome::Success },
+            if pushed_back { overloaded } else { PermitOutcome::Success },
             call_start,
             Time::ZERO,
         );
@@ -126,9 +126,9 @@ fn noise_below_the_bound_does_not_wear_it_down() {
             for call_start in call_starts {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let pushed_back = (random >> 33) % 1_000 < per_mille;
-                let outcome = CallOutcome::Overloaded;
+                let outcome = PermitOutcome::Overloaded;
                 adaptive.call_ended(
-                    if pushed_back { outcome } else { CallOutcome::Success },
+                    if pushed_back { outcome } else { PermitOutcome::Success },
                     call_start,
                     Time::ZERO,
                 );
@@ -213,7 +213,7 @@ fn step_sizes_and_thresholds_follow_the_tuning() {
     let mut strict = Adaptive::new(tuning);
     let call_starts: Vec<CallStart> = (1..=100).map(|now| start_call(&mut strict, now)).collect();
     for (index, call_start) in call_starts.into_iter().enumerate() {
-        let outcome = if index == 0 { CallOutcome::Overloaded } else { CallOutcome::Success };
+        let outcome = if index == 0 { PermitOutcome::Overloaded } else { PermitOutcome::Success };
         strict.call_ended(outcome, call_start, Time::ZERO);
     }
     assert_eq!(strict.limit(), 100, "one of a hundred is too many to grow");

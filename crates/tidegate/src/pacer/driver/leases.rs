@@ -180,8 +180,8 @@ impl Leases {
         let slots = pending
             .claims
             .iter()
-            .zip(receipt.stamps())
-            .map(|(claim, stamp)| if is_slot(stamp) { claim.cost } else { 0 });
+            .zip(receipt.charges())
+            .map(|(claim, record)| if is_slot(record) { claim.cost } else { 0 });
         let term = Term::new(lease, now);
         let state = LeaseState { slots: slots.collect(), term: Some(term), lost: false };
         let (claims, receipt) = (pending.claims.clone(), receipt.clone());
@@ -253,7 +253,7 @@ impl Leases {
         let (term, lost) = match slots {
             Ok(0) => (None, true),
             Ok(slots) => (lease.map(|lease| Term::new(lease, now)), slots < least),
-            Err(error) if error.is_callers_fault() || term.ends <= now => (None, true),
+            Err(error) if error.is_caller_error() || term.ends <= now => (None, true),
             Err(_) => (Some(term.retry(now)), false),
         };
         state.term = term;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Answers, Operation, StoreError, Target};
+use tidegate_core::{Operation, StoreError, StoreResponses, Target};
 
 use crate::pacer::driver::leases::LeasedSlots;
 use crate::pacer::inner::{PacerInner, StateGuard};
@@ -41,7 +41,7 @@ impl RenewalRound {
         let operations: Vec<_> = std::iter::zip(&targets, receipts)
             .map(|(targets, receipt)| Operation::Renew { targets, receipt })
             .collect();
-        let mut answers = Answers::new();
+        let mut answers = StoreResponses::new();
         if !operations.is_empty() {
             self.submit(store, &operations, &mut answers).await;
         }
@@ -60,7 +60,7 @@ impl RenewalRound {
         &self,
         store: &StoreHandle,
         operations: &[Operation<'_>],
-        answers: &mut Answers,
+        answers: &mut StoreResponses,
     ) {
         #[cfg(feature = "tokio")]
         if store.local().is_none() {

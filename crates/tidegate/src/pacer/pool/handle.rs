@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{PoolMember, SlotPool};
-use crate::pacer::adaptive::{CallOutcome, CallStart};
+use crate::pacer::adaptive::{CallStart, PermitOutcome};
 use crate::pacer::scheduler::slab::Id;
 
 /// Result of requesting a slot.
@@ -95,10 +95,10 @@ impl PoolHandle {
     }
 
     /// Gives back the slot of a permit that ended, or of a grant that was abandoned.
-    pub(in crate::pacer) fn give_back(&mut self, report: Option<(CallOutcome, CallStart)>) {
+    pub(in crate::pacer) fn give_back(&mut self, report: Option<(PermitOutcome, CallStart)>) {
         let mut pool = self.member.0.pool.lock();
         let counts = report.filter(|(outcome, _)| match outcome {
-            CallOutcome::Throttled { .. } => pool.is_pushed_back(self.pacer),
+            PermitOutcome::Throttled { .. } => pool.is_pushed_back(self.pacer),
             _ => true,
         });
         pool.put_back(self.pacer);

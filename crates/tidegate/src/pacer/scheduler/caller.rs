@@ -12,27 +12,27 @@
 /// ```
 /// # use std::future::{Future, IntoFuture};
 /// # use std::task::{Context, Waker};
-/// use tidegate::pacer::{Caller, Pacer, Priority};
+/// use tidegate::pacer::{CallerId, Pacer, Priority};
 /// # use tidegate::{Engine, Policy};
 /// # let engine = Engine::new();
 /// # let calls = engine.limiter("calls", Policy::per_minute(1).build()?)?;
-/// # let pacer = Pacer::builder(&engine).by_hand().build();
-/// let stranger = Caller::new(0x7f00_0002).credential(42);
+/// # let pacer = Pacer::builder(&engine).manual().build();
+/// let stranger = CallerId::new(0x7f00_0002).credential(42);
 /// let acquire = pacer.acquire([calls.charge("key", 1)]).caller(stranger).priority(Priority::High);
 /// # drop(acquire);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Caller {
+pub struct CallerId {
     pub(crate) peer: u64,
     pub(crate) credential: u64,
     pub(crate) is_trusted: bool,
 }
 
-impl Caller {
+impl CallerId {
     /// The caller of requests that name none. It is trusted, so its priority counts among all
     /// callers.
-    pub const ANYBODY: Self = Self { peer: 0, credential: 0, is_trusted: true };
+    pub const UNSPECIFIED: Self = Self { peer: 0, credential: 0, is_trusted: true };
 
     /// Creates a caller at this peer, without a credential.
     #[must_use]
@@ -61,8 +61,8 @@ impl Caller {
     }
 }
 
-impl Default for Caller {
+impl Default for CallerId {
     fn default() -> Self {
-        Self::ANYBODY
+        Self::UNSPECIFIED
     }
 }

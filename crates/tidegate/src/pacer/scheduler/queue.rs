@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use tidegate_core::Time;
 
-use crate::pacer::scheduler::caller::Caller;
+use crate::pacer::scheduler::caller::CallerId;
 use crate::pacer::scheduler::class::{ClassCredit, GuaranteedShares, Priority};
 use crate::pacer::scheduler::demand::Demands;
 use crate::pacer::scheduler::order::Order;
@@ -32,7 +32,7 @@ use crate::pacer::scheduler::wait_attribution::{Mark, WaitAttribution};
 /// Position of a waiter: its caller, class and tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QueueKey {
-    pub(crate) caller: Caller,
+    pub(crate) caller: CallerId,
     pub(crate) priority: Priority,
     pub(crate) tenant: Arc<str>,
     /// Number of quanta that the tenant may spend per turn; the latest arrival decides.

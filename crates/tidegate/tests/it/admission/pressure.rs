@@ -4,7 +4,7 @@ use std::future::IntoFuture as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tidegate::admission::{Admission, Caller, Pass, Rules, Tier};
+use tidegate::admission::{Admission, AdmittedRequest, Caller, Rules, Tier};
 use tidegate::{Engine, MemoryStore, Retry, StoreHandle};
 use tidegate_testkit::faulty_store::{FaultyStore, Timing};
 
@@ -44,7 +44,7 @@ fn passes_count_as_pending_until_dropped() {
     assert!(admit().is_none());
     passes.pop();
     passes.push(admit().unwrap());
-    let guards: Vec<_> = passes.into_iter().map(Pass::into_in_flight).collect();
+    let guards: Vec<_> = passes.into_iter().map(AdmittedRequest::into_in_flight).collect();
     assert_eq!(fixture.admission.pending(), 3, "the guard alone is enough");
     drop(guards);
     assert_eq!(fixture.admission.pending(), 0);
@@ -54,7 +54,7 @@ fn passes_count_as_pending_until_dropped() {
 fn a_reported_count_expires_and_the_own_count_does_not() {
     let fixture = Fixture::with(Rules::default().backpressure(5));
     fixture.admission.set_pending(1_000, SHORT);
-    let guards: Vec<_> = (0..6).map(|_| fixture.admission.enter()).collect();
+    let guards: Vec<_> = (0..6).map(|_| fixture.admission.track_request()).collect();
     assert_eq!(
         fixture.admission.pending(),
         1_000,
@@ -91,7 +91,7 @@ fn back_pressure_touches_no_bucket() {
         fixture.admission.limiter(Tier::Client).unwrap().engine().store().local().unwrap().len(),
         keys
     );
-    assert_eq!(fixture.admission.rejected(Tier::Backpressure), 100);
+    assert_eq!(fixture.admission.rejected_count(Tier::Backpressure), 100);
 }
 
 /// A write is checked before it is queued: a rejected write has never been in the queue.
@@ -100,10 +100,10 @@ fn a_rejected_write_never_reaches_the_queue() {
     let fixture = Fixture::with(Rules::default().backpressure(3));
     let mut queue = Vec::new();
     for write in 0..10 {
-        if let Some(pass) =
+        if let Some(admitted) =
             fixture.admission.admit(caller_of("acme", "alice")).now().unwrap().admitted()
         {
-            queue.push((write, pass));
+            queue.push((write, admitted));
         }
     }
     let queued: Vec<_> = queue.iter().map(|(write, _)| *write).collect();
@@ -124,8 +124,8 @@ async fn requests_are_pending_during_the_store_call() {
             let admission = admission.clone();
             tokio::spawn(async move {
                 let result = admission.admit(Caller::new().organization("acme")).await.unwrap();
-                let Some(pass) = result.admitted() else { return 0 };
-                let _pending = pass.into_in_flight();
+                let Some(admitted) = result.admitted() else { return 0 };
+                let _pending = admitted.into_in_flight();
                 tokio::time::sleep(Duration::from_secs(10)).await;
                 1
             })

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tidegate::admission::{Admission, AdmissionError, Caller, Rules, Tier, Verdict};
-use tidegate::{Change, Engine, LimitError, Policy, Retry, now_or_never};
+use tidegate::admission::{Admission, AdmissionDecision, AdmissionError, Caller, Rules, Tier};
+use tidegate::{Engine, LimitError, Policy, PolicyChange, Retry, now_or_never};
 
 use super::{Fixture, bucket, caller_of};
 
@@ -14,7 +14,7 @@ fn buckets_keep_their_tokens_when_rules_change() {
     let alice = caller_of("acme", "alice");
     assert!(fixture.admits(alice.cost(40)));
     let rules = Rules::default().client(bucket(1_000, 10)).organization(bucket(50, 1));
-    fixture.admission.reconfigure(rules, Change::KeepTokens).unwrap();
+    fixture.admission.reconfigure(rules, PolicyChange::KeepTokens).unwrap();
     assert_eq!(fixture.remaining(Tier::Client, alice), 60, "a larger bucket adds no tokens");
     assert_eq!(fixture.remaining(Tier::Organization, alice), 50, "a smaller bucket is cut at once");
     assert!(fixture.admits(alice));
@@ -37,7 +37,7 @@ fn invalid_rules_change_nothing() {
         ),
     ];
     for (rules, error) in wrong {
-        assert_eq!(fixture.admission.reconfigure(rules, Change::KeepTokens), Err(error));
+        assert_eq!(fixture.admission.reconfigure(rules, PolicyChange::KeepTokens), Err(error));
     }
     assert_eq!(fixture.admission.rules(), before);
     assert!((0..100).all(|_| fixture.admits(caller_of("acme", "alice"))));
@@ -69,10 +69,10 @@ fn rejected_rules_can_be_corrected() {
     engine.limiter("organization", bucket(1, 1)).unwrap();
     let admission = Admission::new(&engine, Rules::none().backpressure(5)).unwrap();
     let wrong = Rules::none().client(bucket(100, 50)).organization(bucket(1_000, 500));
-    assert!(admission.reconfigure(wrong, Change::KeepTokens).is_err());
+    assert!(admission.reconfigure(wrong, PolicyChange::KeepTokens).is_err());
     assert!(admission.limiter(Tier::Client).is_none(), "the old rules stay");
     let right = Rules::none().client(bucket(7, 7));
-    assert_eq!(admission.reconfigure(right, Change::KeepTokens), Ok(()));
+    assert_eq!(admission.reconfigure(right, PolicyChange::KeepTokens), Ok(()));
 }
 
 /// A check would take slots and never release them.
@@ -81,20 +81,22 @@ fn a_tier_cannot_be_reconfigured_to_slots() {
     let fixture = Fixture::with(Rules::default());
     let limiter = fixture.admission.limiter(Tier::Client).unwrap();
     let slots = Policy::concurrency(3, None).unwrap();
-    assert_eq!(limiter.reconfigure(slots, Change::KeepTokens), Err(LimitError::NotABucket));
+    assert_eq!(limiter.reconfigure(slots, PolicyChange::KeepTokens), Err(LimitError::NotABucket));
     assert!((0..10).all(|_| fixture.admits(caller_of("acme", "alice"))));
 }
 
-/// A bill used to be recomputed from changed rules, and no longer matched its receipt.
+/// An admission receipt used to be recomputed from changed rules, and no longer matched its
+/// charges.
 #[test]
 fn a_bill_is_settled_after_connection_buckets_are_disabled() {
     let rules = Rules::default().limit_connections(true);
     let fixture = Fixture::with(rules.clone());
     let caller = Caller::new().organization("acme").connection("c-1");
-    let pass = fixture.admission.admit(caller.cost(10)).billed().now().unwrap().admitted().unwrap();
+    let admitted =
+        fixture.admission.admit(caller.cost(10)).with_receipt().now().unwrap().admitted().unwrap();
     let skipping = rules.limit_connections(false);
-    fixture.admission.reconfigure(skipping, Change::KeepTokens).unwrap();
-    let settled = now_or_never(fixture.admission.settle(caller, -10, &pass.bill().unwrap()))
+    fixture.admission.reconfigure(skipping, PolicyChange::KeepTokens).unwrap();
+    let settled = now_or_never(fixture.admission.settle(caller, -10, &admitted.receipt().unwrap()))
         .unwrap()
         .unwrap();
     assert_eq!(settled.applied.as_slice(), [-10, -10]);
@@ -114,7 +116,7 @@ fn debug_output_hides_the_allow_list() {
 fn reconfiguring_a_limit_by_name_changes_its_tier() {
     let fixture = Fixture::with(Rules::default());
     let limiter = fixture.admission.limiter(Tier::Client).unwrap();
-    limiter.reconfigure(bucket(3, 1), Change::KeepTokens).unwrap();
+    limiter.reconfigure(bucket(3, 1), PolicyChange::KeepTokens).unwrap();
     assert_eq!(fixture.admission.rules().client_policy(), Some(&bucket(3, 1)));
     let alice = caller_of("acme", "alice");
     assert!((0..3).all(|_| fixture.admits(alice)));
@@ -127,10 +129,10 @@ fn a_restored_tier_keeps_its_buckets() {
     let alice = caller_of("acme", "alice");
     assert!(fixture.admits(alice.cost(5)));
     let without = fixture.admission.rules().client(None);
-    fixture.admission.reconfigure(without, Change::KeepTokens).unwrap();
+    fixture.admission.reconfigure(without, PolicyChange::KeepTokens).unwrap();
     assert!(fixture.admits(alice));
     let with = fixture.admission.rules().client(bucket(9, 1));
-    fixture.admission.reconfigure(with, Change::KeepTokens).unwrap();
+    fixture.admission.reconfigure(with, PolicyChange::KeepTokens).unwrap();
     assert_eq!(fixture.rejecting_tier(alice), Some(Tier::Client), "what was spent stays spent");
 }
 
@@ -144,7 +146,7 @@ fn no_check_sees_half_of_a_change() {
     std::thread::scope(|scope| {
         let checks: Vec<_> = (0..2).map(|_| scope.spawn(|| count_torn(admission, &stop))).collect();
         for round in 0..20_000 {
-            admission.reconfigure(rules_of(1 + round % 2), Change::Reset).unwrap();
+            admission.reconfigure(rules_of(1 + round % 2), PolicyChange::Reset).unwrap();
         }
         stop.store(true, Ordering::Relaxed);
         for check in checks {
@@ -165,7 +167,9 @@ fn count_torn(admission: &Admission, stop: &AtomicBool) -> ([u32; 2], u32) {
     while !stop.load(Ordering::Relaxed) {
         let capacities: Vec<_> =
             match admission.admit(caller_of("acme", "alice").cost(0)).now().unwrap() {
-                Verdict::Admitted(pass) => pass.outcomes().map(|(_, one)| one.capacity).collect(),
+                AdmissionDecision::Admitted(admitted) => {
+                    admitted.outcomes().map(|(_, one)| one.capacity).collect()
+                }
                 _ => Vec::new(),
             };
         match capacities[..] {
@@ -209,8 +213,8 @@ fn shadow_mode_admits_all_and_reports_rejections() {
             .would_reject()
             .is_none()
     );
-    let pass = fixture.admission.admit(alice).now().unwrap().admitted().unwrap();
-    let would = pass.would_reject().unwrap();
+    let admitted = fixture.admission.admit(alice).now().unwrap().admitted().unwrap();
+    let would = admitted.would_reject().unwrap();
     assert_eq!((would.tier, would.id), (Tier::Client, Some("alice")));
     assert_eq!(would.retry, Retry::After(Duration::from_secs(1)));
     assert_eq!(
@@ -218,12 +222,12 @@ fn shadow_mode_admits_all_and_reports_rejections() {
         998,
         "nothing is charged in shadow mode"
     );
-    let _more = [fixture.admission.enter(), fixture.admission.enter()];
+    let _more = [fixture.admission.track_request(), fixture.admission.track_request()];
     let pressed = fixture.admission.admit(Caller::new()).now().unwrap().admitted().unwrap();
     assert_eq!(pressed.would_reject().unwrap().tier, Tier::Backpressure);
-    assert_eq!(fixture.admission.shadowed(Tier::Client), 1);
-    assert_eq!(fixture.admission.rejected(Tier::Client), 0);
-    assert_eq!(fixture.admission.shadowed(Tier::Backpressure), 1);
+    assert_eq!(fixture.admission.shadow_rejected_count(Tier::Client), 1);
+    assert_eq!(fixture.admission.rejected_count(Tier::Client), 0);
+    assert_eq!(fixture.admission.shadow_rejected_count(Tier::Backpressure), 1);
 }
 
 #[test]
@@ -242,7 +246,7 @@ fn allow_listed_callers_are_neither_charged_nor_rejected() {
     assert_eq!(fixture.rejecting_tier(caller_of("acme", "alice")), Some(Tier::Backpressure));
     assert_eq!(fixture.rejecting_tier(caller_of("other", "export")), Some(Tier::Backpressure));
     assert_eq!(fixture.rejecting_tier(Caller::new().client("export")), Some(Tier::Backpressure));
-    assert_eq!(fixture.admission.allowed(), 15);
+    assert_eq!(fixture.admission.allow_listed_count(), 15);
     assert_eq!(fixture.remaining(Tier::Client, caller_of("acme", "export")), 1);
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::admission::{Admission, Caller, Rules, Tier};
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate::{Engine, MemoryStore, Policy, Retry, StoreError};
 
 use super::{Fixture, bucket, caller_of};
@@ -63,7 +63,7 @@ fn a_rejection_names_the_first_tier_and_the_longest_wait() {
         (Tier::Organization, Some(Retry::After(organization))),
     ];
     assert_eq!(waits, waits_of_both);
-    let _pending = [fixture.admission.enter(), fixture.admission.enter()];
+    let _pending = [fixture.admission.track_request(), fixture.admission.track_request()];
     assert_eq!(
         fixture.rejecting_tier(alice),
         Some(Tier::Backpressure),
@@ -147,7 +147,7 @@ fn every_subset_of_tiers_works() {
         let by_organization =
             [(); 3].map(|()| fixture.rejecting_tier(Caller::new().organization("x")))[2];
         assert_eq!(by_organization, organization.then_some(Tier::Organization), "{subset}");
-        let _pending = [fixture.admission.enter(), fixture.admission.enter()];
+        let _pending = [fixture.admission.track_request(), fixture.admission.track_request()];
         let by_pressure = fixture.rejecting_tier(Caller::new());
         assert_eq!(by_pressure, pressure.then_some(Tier::Backpressure), "{subset}");
     }
@@ -157,8 +157,9 @@ fn every_subset_of_tiers_works() {
 fn a_batch_costs_its_size_in_every_tier() {
     let fixture = Fixture::with(Rules::default());
     let batch = caller_of("acme", "alice").cost(70);
-    let pass = fixture.admission.admit(batch).now().unwrap().admitted().unwrap();
-    let left: Vec<_> = pass.outcomes().map(|(tier, outcome)| (tier, outcome.remaining)).collect();
+    let admitted = fixture.admission.admit(batch).now().unwrap().admitted().unwrap();
+    let left: Vec<_> =
+        admitted.outcomes().map(|(tier, outcome)| (tier, outcome.remaining)).collect();
     assert_eq!(left, [(Tier::Client, 30), (Tier::Organization, 930)]);
     let never = fixture.admission.admit(batch.cost(101)).now().unwrap().rejected().unwrap();
     assert_eq!((never.tier, never.retry), (Tier::Client, Retry::Never));
@@ -201,11 +202,12 @@ fn fractional_rates_are_exact_at_any_polling_rate() {
 fn charges_can_be_settled_after_a_tier_is_removed() {
     let fixture = Fixture::with(Rules::default());
     let alice = caller_of("acme", "alice");
-    let pass = fixture.admission.admit(alice.cost(10)).billed().now().unwrap().admitted().unwrap();
-    let bill = pass.bill().unwrap();
-    let change = tidegate::Change::KeepTokens;
+    let admitted =
+        fixture.admission.admit(alice.cost(10)).with_receipt().now().unwrap().admitted().unwrap();
+    let receipt = admitted.receipt().unwrap();
+    let change = tidegate::PolicyChange::KeepTokens;
     fixture.admission.reconfigure(Rules::default().client(None), change).unwrap();
-    let settle = fixture.admission.settle(alice, -10, &bill);
+    let settle = fixture.admission.settle(alice, -10, &receipt);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let settled = runtime.block_on(settle).unwrap();
     assert_eq!(settled.applied.as_slice(), [-10, -10]);
@@ -215,7 +217,7 @@ fn charges_can_be_settled_after_a_tier_is_removed() {
 /// Any store works: here a guarded one, which has to be awaited.
 #[tokio::test]
 async fn an_awaited_store_decides_the_same() {
-    let guarded = Guarded::builder(Arc::new(MemoryStore::new())).build().unwrap();
+    let guarded = GuardedStore::builder(Arc::new(MemoryStore::new())).build().unwrap();
     let engine = Engine::on(guarded);
     let rules = Rules::default().client(bucket(1, 1)).organization(bucket(1, 1));
     let admission = Admission::new(&engine, rules).unwrap();
@@ -223,9 +225,9 @@ async fn an_awaited_store_decides_the_same() {
     let at_once = admission.admit(alice).now();
     assert!(matches!(at_once, Err(StoreError::MustAwait)), "nothing was executed");
     assert_eq!(admission.pending(), 0);
-    let pass = admission.admit(alice).billed().await.unwrap().admitted().unwrap();
+    let admitted = admission.admit(alice).with_receipt().await.unwrap().admitted().unwrap();
     assert_eq!(admission.pending(), 1);
-    let settled = admission.settle(alice, -1, &pass.bill().unwrap()).await.unwrap();
+    let settled = admission.settle(alice, -1, &admitted.receipt().unwrap()).await.unwrap();
     assert_eq!(settled.applied.as_slice(), [-1, -1]);
     assert!(admission.admit(alice).await.unwrap().is_admitted());
     let rejection = tokio::spawn(async move {

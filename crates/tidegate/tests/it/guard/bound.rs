@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate::{Engine, Limiter, Policy};
 use tokio::time::Instant;
 
@@ -98,7 +98,7 @@ async fn run(seed: u64, rate: u64, capacity: u64) -> (u64, u64) {
     }
     store.set(FaultMode::Answers);
     tokio::time::sleep(SECOND * 5 + TIMEOUT).await;
-    assert!(guards.iter().all(Guarded::is_up), "all guards see the store again");
+    assert!(guards.iter().all(GuardedStore::is_up), "all guards see the store again");
     (admitted, bound.switches)
 }
 

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate::FailureRule::{Local, Open};
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate::{Engine, MemoryStore, Store, StoreError, StoreHandle};
-use tidegate_core::{Answer, Answers, Charge, Operation};
+use tidegate_core::{Charge, Operation, StoreResponse, StoreResponses};
 use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing};
 use tokio::time::Instant;
 use tracing::field::{Field, Visit};
@@ -35,7 +35,7 @@ async fn callers_pay_no_timeout_once_the_breaker_is_open() {
         }
         assert_eq!(start.elapsed(), cost, "{mode:?} costs no time");
         assert_eq!(store.submissions(), 3, "{mode:?} is not called");
-        assert_eq!((guard.stats().downs, guard.stats().local), (1, 1_003));
+        assert_eq!((guard.stats().outages, guard.stats().local), (1, 1_003));
     }
 }
 
@@ -55,7 +55,7 @@ async fn concurrent_callers_pay_one_timeout() {
         assert_eq!(caller.await.unwrap().degraded(), Some(Local));
     }
     assert_eq!(start.elapsed(), TIMEOUT);
-    assert_eq!((guard.stats().downs, guard.stats().timed_out), (1, 500));
+    assert_eq!((guard.stats().outages, guard.stats().timed_out), (1, 500));
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,7 +113,7 @@ async fn a_check_detects_an_outage_without_calls() {
             assert!(!check.await.unwrap(), "{mode:?}");
         }
         assert_eq!((start.elapsed(), store.probes().len()), (cost, 4), "{mode:?}");
-        assert_eq!((store.submissions(), guard.stats().downs), (0, 1));
+        assert_eq!((store.submissions(), guard.stats().outages), (0, 1));
         store.set(FaultMode::Answers);
         tokio::time::sleep(MILLI * 250).await;
         assert!(guard.check().await, "the prober noticed");
@@ -176,7 +176,7 @@ async fn a_store_that_rejects_one_operation_is_up() {
     }
     assert_eq!(admitted, 5 + 59);
     let stats = guard.stats();
-    assert_eq!((guard.is_up(), stats.downs, stats.failed), (true, 0, 0));
+    assert_eq!((guard.is_up(), stats.outages, stats.failed), (true, 0, 0));
     assert_eq!((stats.rejected, stats.open, stats.local), (600, 0, 600));
 }
 
@@ -187,12 +187,12 @@ async fn a_store_that_answers_part_of_a_batch_is_up() {
     store.set(FaultMode::OneByOne(MILLI * 20));
     let limit = named("a", 1, 100);
     let charges = [Charge::new(&limit, "k", 1)];
-    let degraded_rule = |answer: &Result<Answer, StoreError>| match answer {
-        Ok(Answer::Decision(decision)) => decision.degraded(),
+    let degraded_rule = |answer: &Result<StoreResponse, StoreError>| match answer {
+        Ok(StoreResponse::Decision(decision)) => decision.degraded(),
         other => panic!("{other:?}"),
     };
     for _ in 0..10 {
-        let mut answers = Answers::new();
+        let mut answers = StoreResponses::new();
         guard.submit(&[Operation::Take(&charges); 4], &mut answers).await;
         let degraded: Vec<_> = answers.iter().map(degraded_rule).collect();
         assert_eq!(degraded, [None, None, Some(Local), Some(Local)]);
@@ -203,12 +203,12 @@ async fn a_store_that_answers_part_of_a_batch_is_up() {
 /// A probe that panics ends its task, but not the probing.
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_panics_is_followed_by_another() {
-    let explosive = Behaviour::from(Timing::AtOnce).answering_at_most(0).probing(|number| {
+    let explosive = Behaviour::from(Timing::AtOnce).with_max_answers(0).probing(|number| {
         assert!(number >= 2, "this probe is meant to panic");
         Ok(())
     });
     let store = FaultyStore::new(MemoryStore::new(), explosive);
-    let guard = Guarded::builder(store).build().unwrap();
+    let guard = GuardedStore::builder(store).build().unwrap();
     let limit = named("a", 1, 10);
     for _ in 0..5 {
         let _ = take(&guard, &[Charge::new(&limit, "k", 1)]).await;

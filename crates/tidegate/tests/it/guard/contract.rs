@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use tidegate::MemoryStore;
 use tidegate::clock::ManualClock;
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate_core::{Time, WallTime};
 use tidegate_testkit::subject::Clocked;
 
-fn guarded() -> Clocked<Guarded> {
+fn guarded() -> Clocked<GuardedStore> {
     let clock = ManualClock::new();
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-    Clocked::new(Guarded::builder(Arc::new(store)).build().unwrap(), move |nanos| {
+    Clocked::new(GuardedStore::builder(Arc::new(store)).build().unwrap(), move |nanos| {
         clock.set(Time::from_nanos(nanos));
         clock.set_wall(WallTime::from_nanos(nanos));
     })

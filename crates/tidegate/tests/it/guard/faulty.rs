@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::TokioClock;
-use tidegate::guard::{GuardBuilder, Guarded};
+use tidegate::guard::{GuardBuilder, GuardedStore};
 use tidegate::{Decision, Engine, Limiter, MemoryStore, Policy, Store, StoreError};
-use tidegate_core::{Answer, Answers, Charge, Limit, Operation, Target};
+use tidegate_core::{Charge, Limit, Operation, StoreResponse, StoreResponses, Target};
 use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing};
 
 pub(super) const MILLI: Duration = Duration::from_millis(1);
@@ -60,7 +60,7 @@ impl From<FaultMode> for Behaviour {
             FaultMode::Refuses => polled.unavailable(),
             FaultMode::Half => polled.failing_if(|asked| (asked.index % 2 == 1).then(refusal)),
             FaultMode::Full => polled.failing_if(|_| Some(StoreError::Full)),
-            FaultMode::Silent => polled.answering_at_most(0).probing(|_| Err(refusal())),
+            FaultMode::Silent => polled.with_max_answers(0).probing(|_| Err(refusal())),
             FaultMode::Picky => polled.failing_if(|asked| is_odd(asked.operation).then(rejection)),
             FaultMode::OneByOne(span) => Timing::Each(span).into(),
         }
@@ -91,23 +91,23 @@ fn is_odd(operation: &Operation<'_>) -> bool {
 
 /// A builder whose local decisions follow tokio's clock, as those of the store do.
 pub(super) fn guard_of(store: &Arc<Faulty>) -> GuardBuilder {
-    Guarded::builder(store.clone()).clock(TokioClock::new())
+    GuardedStore::builder(store.clone()).clock(TokioClock::new())
 }
 
 /// A store, a guard around it, and a limiter on the guard.
-pub(super) fn guarded(policy: Policy) -> (Arc<Faulty>, Guarded, Limiter) {
+pub(super) fn guarded(policy: Policy) -> (Arc<Faulty>, GuardedStore, Limiter) {
     let store = faulty();
     let guard = guard_of(&store).build().unwrap();
     let limiter = limiter(&guard, policy);
     (store, guard, limiter)
 }
 
-pub(super) fn limiter(guard: &Guarded, policy: Policy) -> Limiter {
+pub(super) fn limiter(guard: &GuardedStore, policy: Policy) -> Limiter {
     Engine::on(guard.clone()).limiter("calls", policy).unwrap()
 }
 
 /// Fails calls until the guard has noticed.
-pub(super) async fn bring_down(store: &Faulty, guard: &Guarded) {
+pub(super) async fn bring_down(store: &Faulty, guard: &GuardedStore) {
     store.set(FaultMode::Refuses);
     let nothing = Limit::inline(Policy::allowance(1).unwrap());
     for _ in 0..3 {
@@ -118,7 +118,7 @@ pub(super) async fn bring_down(store: &Faulty, guard: &Guarded) {
 }
 
 /// Repairs the store, and waits until the guard has noticed.
-pub(super) async fn bring_up(store: &Faulty, guard: &Guarded) {
+pub(super) async fn bring_up(store: &Faulty, guard: &GuardedStore) {
     store.set(FaultMode::Answers);
     tokio::time::sleep(SECOND * 5 + TIMEOUT).await;
     assert!(guard.is_up());
@@ -128,8 +128,8 @@ pub(super) async fn bring_up(store: &Faulty, guard: &Guarded) {
 pub(super) async fn execute(
     store: &impl Store,
     operation: Operation<'_>,
-) -> Result<Answer, StoreError> {
-    let mut answers = Answers::new();
+) -> Result<StoreResponse, StoreError> {
+    let mut answers = StoreResponses::new();
     store.submit(&[operation], &mut answers).await;
     assert_eq!(answers.len(), 1, "one operation, one answer");
     answers.remove(0)
@@ -137,7 +137,7 @@ pub(super) async fn execute(
 
 pub(super) async fn take(store: &impl Store, charges: &[Charge<'_>]) -> Decision {
     match execute(store, Operation::Take(charges)).await {
-        Ok(Answer::Decision(decision)) => decision,
+        Ok(StoreResponse::Decision(decision)) => decision,
         other => panic!("{other:?} is not a decision"),
     }
 }

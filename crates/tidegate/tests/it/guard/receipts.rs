@@ -5,15 +5,15 @@ mod holds;
 use std::sync::Arc;
 
 use tidegate::FailureRule::{Closed, Local, Open};
-use tidegate::guard::{Guarded, NotAsked};
+use tidegate::guard::{GuardedStore, NotCalled};
 use tidegate::{Decision, Grant, Policy, Receipt, Retry, Settlement, StoreError};
-use tidegate_core::{Answer, Charge, Correction, Limit, Operation, ReceiptError, Target};
+use tidegate_core::{Charge, Correction, Limit, Operation, ReceiptError, StoreResponse, Target};
 
 use super::faulty::{
     FaultMode, Faulty, MILLI, SECOND, bring_down, execute, guarded, named, per_second, take,
 };
 
-async fn granted(guard: &Guarded, charges: &[Charge<'_>]) -> Grant {
+async fn granted(guard: &GuardedStore, charges: &[Charge<'_>]) -> Grant {
     match take(guard, charges).await {
         Decision::Allowed(grant) => grant,
         other => panic!("{other:?}"),
@@ -21,12 +21,12 @@ async fn granted(guard: &Guarded, charges: &[Charge<'_>]) -> Grant {
 }
 
 async fn settle(
-    guard: &Guarded,
+    guard: &GuardedStore,
     corrections: &[Correction<'_>],
     receipt: &Receipt,
 ) -> Result<Settlement, StoreError> {
     match execute(guard, Operation::Settle { corrections, receipt: Some(receipt) }).await? {
-        Answer::Settled(settlement) => Ok(settlement),
+        StoreResponse::Settled(settlement) => Ok(settlement),
         other => panic!("{other:?}"),
     }
 }
@@ -65,7 +65,7 @@ async fn a_degraded_reservation_under_an_older_policy_is_dropped() {
     bring_down(&store, &guard).await;
     assert!(limiter.take("k").cost(10).await.unwrap().is_allowed());
     let grant = limiter.reserve("k", SECOND * 60).cost(5).await.unwrap().granted().unwrap();
-    limiter.reconfigure(per_second(2, 10), tidegate::Change::KeepTokens).unwrap();
+    limiter.reconfigure(per_second(2, 10), tidegate::PolicyChange::KeepTokens).unwrap();
     let settled = limiter.settle("k", -5, Some(&grant.receipt)).await.unwrap();
     assert_eq!((settled.dropped, settled.applied[0]), (1, 0));
 }
@@ -100,7 +100,7 @@ async fn a_receipt_has_one_stamp_per_charge() {
         Charge::new(&local, "other", 4),
     ];
     let receipt = over_the_wire(&granted(&guard, &charges).await.receipt);
-    assert_eq!(receipt.stamps().len(), 4);
+    assert_eq!(receipt.charges().len(), 4);
     let corrections = [-3, -2, 5, 1].into_iter().zip(&charges);
     let corrections: Vec<_> =
         corrections.map(|(delta, charge)| Correction { target: charge.target, delta }).collect();
@@ -126,7 +126,7 @@ async fn an_open_grant_has_nothing_to_settle_or_release() {
     assert_eq!((settled.outcomes[0].remaining, settled.applied[0]), (10, 0));
     let targets = [Target::new(&open, "k")];
     let release = Operation::Release { targets: &targets, receipt: &receipt };
-    assert_eq!(execute(&guard, release).await.unwrap(), Answer::Slots(0));
+    assert_eq!(execute(&guard, release).await.unwrap(), StoreResponse::Slots(0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,17 +141,17 @@ async fn degraded_slots_are_renewed_and_released_locally() {
     let targets = charges.map(|charge| charge.target);
     tokio::time::sleep(SECOND * 8).await;
     let renew = Operation::Renew { targets: &targets, receipt: &receipt };
-    assert_eq!(execute(&guard, renew).await.unwrap(), Answer::Slots(3));
+    assert_eq!(execute(&guard, renew).await.unwrap(), StoreResponse::Slots(3));
     tokio::time::sleep(SECOND * 8).await;
     assert!(!take(&guard, &charges).await.is_allowed(), "renewed");
     recover(&store).await;
     let release = Operation::Release { targets: &targets, receipt: &receipt };
-    assert_eq!(execute(&guard, renew).await.unwrap(), Answer::Slots(0), "expired by now");
-    assert_eq!(execute(&guard, release).await.unwrap(), Answer::Slots(0));
+    assert_eq!(execute(&guard, renew).await.unwrap(), StoreResponse::Slots(0), "expired by now");
+    assert_eq!(execute(&guard, release).await.unwrap(), StoreResponse::Slots(0));
     bring_down(&store, &guard).await;
     let receipt = granted(&guard, &charges).await.receipt;
     let release = Operation::Release { targets: &targets, receipt: &receipt };
-    assert_eq!(execute(&guard, release).await.unwrap(), Answer::Slots(3));
+    assert_eq!(execute(&guard, release).await.unwrap(), StoreResponse::Slots(3));
     assert!(take(&guard, &charges).await.is_allowed());
 }
 
@@ -179,7 +179,7 @@ async fn receipts_of_the_store_are_errors_while_it_is_down() {
         };
         let reason = error.downcast_ref();
         assert!(
-            matches!(reason, Some(NotAsked::Down { retry_after }) if *retry_after == MILLI * 100)
+            matches!(reason, Some(NotCalled::Down { retry_after }) if *retry_after == MILLI * 100)
         );
     }
     recover(&store).await;
@@ -244,14 +244,14 @@ async fn a_batch_may_mix_receipts_of_guard_and_store() {
         Operation::Settle { corrections: &back, receipt: Some(&shared.receipt) },
         Operation::Peek(&charges),
     ];
-    let mut answers = tidegate_core::Answers::new();
+    let mut answers = tidegate_core::StoreResponses::new();
     let guard: Arc<dyn tidegate::Store> = Arc::new(guard);
     guard.submit(&operations, &mut answers).await;
     let left: Vec<u64> = answers
         .iter()
         .map(|answer| match answer {
-            Ok(Answer::Settled(settled)) => settled.outcomes[0].remaining,
-            Ok(Answer::Decision(decision)) => decision.remaining(),
+            Ok(StoreResponse::Settled(settled)) => settled.outcomes[0].remaining,
+            Ok(StoreResponse::Decision(decision)) => decision.remaining(),
             other => panic!("{other:?}"),
         })
         .collect();

@@ -3,16 +3,18 @@
 use std::time::Duration;
 
 use tidegate::FailureRule::{Closed, Local, Open};
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate::{Decision, FailureRule, Policy, Retry, Store, StoreError};
-use tidegate_core::{Answer, Answers, Charge, ChargeError, Limit, Operation, Windows};
+use tidegate_core::{
+    Charge, ChargeError, Limit, Operation, StoreResponse, StoreResponses, Windows,
+};
 
 use super::faulty::{
     FaultMode, Faulty, MILLI, SECOND, bring_down, execute, faulty, guard_of, guarded, named,
     per_second, take,
 };
 
-async fn down() -> (std::sync::Arc<Faulty>, Guarded) {
+async fn down() -> (std::sync::Arc<Faulty>, GuardedStore) {
     let (store, guard, _limiter) = guarded(per_second(1, 1));
     bring_down(&store, &guard).await;
     (store, guard)
@@ -76,7 +78,7 @@ async fn a_failure_rule_applies_to_all_limiters_of_a_name() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
     let same = limiter.engine().limiter("calls", per_second(1, 10)).unwrap();
     limiter.set_failure_rule(Closed);
-    limiter.reconfigure(per_second(1, 20), tidegate::Change::KeepTokens).unwrap();
+    limiter.reconfigure(per_second(1, 20), tidegate::PolicyChange::KeepTokens).unwrap();
     bring_down(&store, &guard).await;
     let denied = same.take("k").await.unwrap();
     assert_eq!((denied.degraded(), denied.outcomes()[0].capacity), (Some(Closed), 20));
@@ -184,7 +186,8 @@ async fn peeks_spend_nothing_and_reservations_wait() {
     let limit = named("a", 1, 10);
     let charges = [Charge::new(&limit, "k", 10)];
     for _ in 0..3 {
-        let Ok(Answer::Decision(seen)) = execute(&guard, Operation::Peek(&charges)).await else {
+        let Ok(StoreResponse::Decision(seen)) = execute(&guard, Operation::Peek(&charges)).await
+        else {
             panic!("no decision")
         };
         assert_eq!((seen.is_allowed(), seen.remaining()), (true, 0));
@@ -192,7 +195,8 @@ async fn peeks_spend_nothing_and_reservations_wait() {
     }
     assert!(take(&guard, &charges).await.is_allowed());
     let reserve = Operation::Reserve { charges: &charges, horizon: SECOND * 60 };
-    let Ok(Answer::Decision(Decision::Allowed(grant))) = execute(&guard, reserve).await else {
+    let Ok(StoreResponse::Decision(Decision::Allowed(grant))) = execute(&guard, reserve).await
+    else {
         panic!("no grant")
     };
     assert_eq!((grant.wait, grant.degraded), (SECOND * 10, Some(Local)));
@@ -207,23 +211,25 @@ async fn only_failed_operations_of_a_batch_are_degraded() {
     let [a, b, c, d] = &costs;
     let operations =
         [Operation::Take(a), Operation::Take(b), Operation::Take(&[]), Operation::Take(d)];
-    let summary = |answers: &Answers| {
-        let summary = |answer: &Result<Answer, StoreError>| match answer {
-            Ok(Answer::Decision(decision)) => Some((decision.remaining(), decision.degraded())),
+    let summary = |answers: &StoreResponses| {
+        let summary = |answer: &Result<StoreResponse, StoreError>| match answer {
+            Ok(StoreResponse::Decision(decision)) => {
+                Some((decision.remaining(), decision.degraded()))
+            }
             Err(StoreError::Charge(ChargeError::Empty)) => None,
             other => panic!("{other:?}"),
         };
         answers.iter().map(summary).collect::<Vec<_>>()
     };
     store.set(FaultMode::Half);
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     guard.submit(&operations, &mut answers).await;
     let half = vec![Some((9, None)), Some((8, Some(Local))), None, Some((4, Some(Local)))];
     assert_eq!(summary(&answers), half);
     assert_eq!((guard.stats().failed, guard.stats().local), (1, 2));
 
     store.set(FaultMode::Hangs);
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     answers.push(Err(StoreError::Full));
     guard.submit(&operations, &mut answers).await;
     assert!(matches!(answers.remove(0), Err(StoreError::Full)), "existing answers are kept");
@@ -231,7 +237,7 @@ async fn only_failed_operations_of_a_batch_are_degraded() {
         vec![Some((3, Some(Local))), Some((1, Some(Local))), None, Some((1, Some(Local)))];
     assert_eq!(summary(&answers), rest);
     store.set(FaultMode::Answers);
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     guard.submit(&[Operation::Take(c)], &mut answers).await;
     assert_eq!(summary(&answers), [Some((6, None))]);
 }

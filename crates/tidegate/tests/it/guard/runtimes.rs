@@ -5,9 +5,9 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use tidegate::FailureRule::{Local, Open};
-use tidegate::guard::NotAsked;
+use tidegate::guard::NotCalled;
 use tidegate::{Decision, Store as _, StoreError};
-use tidegate_core::{Answer, Answers, Charge, Operation};
+use tidegate_core::{Charge, Operation, StoreResponse, StoreResponses};
 use tokio::runtime::{Builder, Runtime};
 
 use super::faulty::{FaultMode, MILLI, SECOND, TIMEOUT, bring_down, guarded, per_second};
@@ -34,13 +34,13 @@ fn failure_rules_decide_outside_a_runtime() {
     }
     let settled = at_once(limiter.settle("k", 1, None).into_future());
     let Err(StoreError::Unavailable(reason)) = settled else { panic!("{settled:?}") };
-    assert_eq!(reason.downcast_ref(), Some(&NotAsked::NoRuntime));
+    assert_eq!(reason.downcast_ref(), Some(&NotCalled::NoRuntime));
     assert_eq!((store.submissions(), guard.is_up()), (0, true), "not a failure of the store");
     let open = limiter.limit().on_failure(Open);
     let charges = [Charge::new(&open, "k", 1)];
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     at_once(guard.submit(&[Operation::Take(&charges)], &mut answers));
-    let Some(Ok(Answer::Decision(decision))) = answers.pop() else { panic!("{answers:?}") };
+    let Some(Ok(StoreResponse::Decision(decision))) = answers.pop() else { panic!("{answers:?}") };
     assert_eq!(decision.degraded(), Some(Local), "rule open does not apply while the store is up");
     paused().block_on(async {
         assert_eq!(limiter.take("k").await.unwrap().degraded(), None);

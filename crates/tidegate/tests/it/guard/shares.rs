@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tidegate::FailureRule::{Closed, Local};
 use tidegate::clock::ManualClock;
-use tidegate::guard::Guarded;
-use tidegate::{Change, Overflow, Policy};
-use tidegate_core::{Answer, Charge, Correction, Limit, Operation, Target};
+use tidegate::guard::GuardedStore;
+use tidegate::{Overflow, Policy, PolicyChange};
+use tidegate_core::{Charge, Correction, Limit, Operation, StoreResponse, Target};
 
 use super::faulty::{
     FaultMode, SECOND, bring_down, bring_up, execute, faulty, guard_of, guarded, limiter, named,
@@ -14,7 +14,7 @@ use super::faulty::{
 };
 
 /// How many requests a guard admits for a key right now.
-async fn admitted(guard: &Guarded, limit: &Limit) -> u64 {
+async fn admitted(guard: &GuardedStore, limit: &Limit) -> u64 {
     let mut admitted = 0;
     while take(guard, &[Charge::new(limit, "k", 1)]).await.is_allowed() {
         admitted += 1;
@@ -23,11 +23,11 @@ async fn admitted(guard: &Guarded, limit: &Limit) -> u64 {
 }
 
 /// Guards on one dead store, on one clock.
-async fn nodes(number: u32, clock: &ManualClock) -> Vec<Guarded> {
+async fn nodes(number: u32, clock: &ManualClock) -> Vec<GuardedStore> {
     let store = faulty();
     let mut nodes = Vec::new();
     for _ in 0..number {
-        let builder = Guarded::builder(store.clone()).clock(clock.clone());
+        let builder = GuardedStore::builder(store.clone()).clock(clock.clone());
         let guard = builder.expected_nodes(number.try_into().unwrap()).build().unwrap();
         bring_down(&store, &guard).await;
         nodes.push(guard);
@@ -200,10 +200,10 @@ async fn a_policy_change_revises_the_share() {
     bring_down(&store, &guard).await;
     assert_eq!(limiter.take("k").cost(60).await.unwrap().remaining(), 40);
     let old = limiter.limit();
-    limiter.reconfigure(per_second(1, 10), Change::KeepTokens).unwrap();
+    limiter.reconfigure(per_second(1, 10), PolicyChange::KeepTokens).unwrap();
     let smaller = limiter.take("k").await.unwrap();
     assert_eq!((smaller.outcomes()[0].capacity, smaller.remaining()), (10, 9));
-    limiter.reconfigure(per_second(1, 50), Change::Reset).unwrap();
+    limiter.reconfigure(per_second(1, 50), PolicyChange::Reset).unwrap();
     assert_eq!(limiter.take("k").await.unwrap().remaining(), 49);
     let stale = take(&guard, &[Charge::new(&old, "k", 1)]).await;
     assert_eq!(stale.outcomes()[0].capacity, 50, "the newest policy counts for all");
@@ -216,11 +216,11 @@ async fn missed_policy_changes_are_applied_to_a_share() {
     bring_down(&store, &guard).await;
     for back in [60, 100] {
         assert_eq!(limiter.take("k").cost(100).await.unwrap().remaining(), 0);
-        limiter.reconfigure(per_second(1, 50), Change::Reset).unwrap();
-        limiter.reconfigure(per_second(1, back), Change::KeepTokens).unwrap();
+        limiter.reconfigure(per_second(1, 50), PolicyChange::Reset).unwrap();
+        limiter.reconfigure(per_second(1, back), PolicyChange::KeepTokens).unwrap();
         // A full bucket stays full, as in any store.
         assert_eq!(limiter.peek("k").cost(0).await.unwrap().remaining(), back);
-        limiter.reconfigure(per_second(1, 100), Change::Reset).unwrap();
+        limiter.reconfigure(per_second(1, 100), PolicyChange::Reset).unwrap();
     }
 }
 
@@ -233,7 +233,7 @@ async fn a_share_that_cannot_be_revised_still_settles() {
     bring_down(&store, &guard).await;
     let grant = limiter.take("k").cost(10).await.unwrap().granted().unwrap();
     let lifetime = Policy::per(1, Duration::from_secs(1_500_000_000)).build().unwrap();
-    limiter.reconfigure(lifetime, Change::KeepTokens).unwrap();
+    limiter.reconfigure(lifetime, PolicyChange::KeepTokens).unwrap();
     assert_eq!(limiter.take("k").await.unwrap().degraded(), Some(Closed));
     let settled = limiter.settle("k", -10, Some(&grant.receipt)).await.unwrap();
     assert_eq!(settled.applied[0], -10);
@@ -262,7 +262,7 @@ async fn a_list_may_contain_two_generations_of_a_limit() {
         let (store, guard, _limiter) = guarded(per_second(1, 1));
         bring_down(&store, &guard).await;
         let old = named("n", 1, 10);
-        let new = old.revise(per_second(1, 100), Change::KeepTokens).unwrap();
+        let new = old.revise(per_second(1, 100), PolicyChange::KeepTokens).unwrap();
         let (one, other) = if swapped { (&new, &old) } else { (&old, &new) };
         let list = [Charge::new(one, "k", 1), Charge::new(other, "k", 1)];
         let mut all = 0;
@@ -307,11 +307,12 @@ async fn slots_are_released_after_limit_and_nodes_changed() {
     assert!(!take(&guard, &charges).await.is_allowed());
     bring_up(&store, &guard).await;
     store.set_nodes(2);
-    let more = slots.revise(Policy::concurrency(4, None).unwrap(), Change::KeepTokens).unwrap();
+    let more =
+        slots.revise(Policy::concurrency(4, None).unwrap(), PolicyChange::KeepTokens).unwrap();
     for (limit, grant) in [(&more, one_slot), (&slots, other_slot)] {
         let targets = [Target::new(limit, "k")];
         let release = Operation::Release { targets: &targets, receipt: &grant.receipt };
-        assert_eq!(execute(&guard, release).await.unwrap(), Answer::Slots(1));
+        assert_eq!(execute(&guard, release).await.unwrap(), StoreResponse::Slots(1));
     }
     bring_down(&store, &guard).await;
     let both = take(&guard, &[Charge::new(&more, "k", 2)]).await;

@@ -6,9 +6,9 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tidegate::FailureRule::{Local, Open};
-use tidegate::guard::{NotAsked, within};
+use tidegate::guard::{NotCalled, with_deadline};
 use tidegate::{Store as _, StoreError};
-use tidegate_core::{Answers, Charge, Correction, Operation};
+use tidegate_core::{Charge, Correction, Operation, StoreResponses};
 use tokio::time::Instant;
 
 use super::faulty::{
@@ -60,22 +60,23 @@ async fn a_caller_deadline_shortens_the_timeout() {
     let take = || async { limiter.take("k").await.unwrap() };
     for (deadline, taken) in [(20, 15), (40, 30), (60, 45)] {
         let start = Instant::now();
-        let decision = within(MILLI * deadline, take()).await;
+        let decision = with_deadline(MILLI * deadline, take()).await;
         assert_eq!((decision.degraded(), start.elapsed()), (Some(Local), MILLI * taken));
     }
     let start = Instant::now();
-    let _ = within(SECOND, within(MILLI * 20, within(Duration::MAX, take()))).await;
+    let _ = with_deadline(SECOND, with_deadline(MILLI * 20, with_deadline(Duration::MAX, take())))
+        .await;
     assert_eq!(start.elapsed(), MILLI * 15, "the nearest counts");
     store.set(FaultMode::Hangs);
     let start = Instant::now();
-    let _ = within(SECOND, take()).await;
+    let _ = with_deadline(SECOND, take()).await;
     assert_eq!(start.elapsed(), TIMEOUT, "a far deadline does not extend the timeout");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_past_its_deadline_does_not_call_the_store() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
-    let late = within(MILLI * 20, async {
+    let late = with_deadline(MILLI * 20, async {
         tokio::time::sleep(MILLI * 30).await;
         let settle = limiter.settle("k", 1, None).await.unwrap_err();
         (limiter.take("k").await.unwrap(), settle)
@@ -83,7 +84,7 @@ async fn a_caller_past_its_deadline_does_not_call_the_store() {
     let (decision, error) = late.await;
     assert_eq!((decision.degraded(), store.submissions()), (Some(Local), 0));
     let StoreError::Unavailable(reason) = error else { panic!("{error:?}") };
-    assert_eq!(reason.downcast_ref(), Some(&NotAsked::TooLate));
+    assert_eq!(reason.downcast_ref(), Some(&NotCalled::DeadlinePassed));
     assert_eq!(guard.stats().timed_out, 0);
 }
 
@@ -98,14 +99,14 @@ async fn a_short_deadline_does_not_open_a_limit() {
     let mut admitted = 0;
     for deadline in [Duration::ZERO, MILLI * 4] {
         for _ in 0..100 {
-            let decision = within(deadline, limiter.take("k").into_future()).await.unwrap();
+            let decision = with_deadline(deadline, limiter.take("k").into_future()).await.unwrap();
             assert_eq!(decision.degraded(), Some(Local));
             admitted += u64::from(decision.is_allowed());
         }
     }
     assert_eq!((admitted, guard.is_up()), (5, true));
     store.set(FaultMode::Refuses);
-    let decision = within(MILLI * 4, limiter.take("k").into_future()).await.unwrap();
+    let decision = with_deadline(MILLI * 4, limiter.take("k").into_future()).await.unwrap();
     assert_eq!(
         decision.degraded(),
         Some(Open),
@@ -120,12 +121,12 @@ async fn short_deadlines_do_not_mark_the_store_as_down() {
     store.set(FaultMode::Slow(MILLI * 16));
     for _ in 0..600 {
         for _ in 0..3 {
-            let hurried = within(MILLI * 17, limiter.take("k").into_future()).await.unwrap();
+            let hurried = with_deadline(MILLI * 17, limiter.take("k").into_future()).await.unwrap();
             assert_eq!(hurried.degraded(), Some(Local));
         }
         assert_eq!(limiter.take("k").await.unwrap().degraded(), None);
     }
-    assert_eq!((guard.is_up(), guard.stats().downs), (true, 0));
+    assert_eq!((guard.is_up(), guard.stats().outages), (true, 0));
     assert_eq!(guard.stats().timed_out, 1_800);
     // 33 seconds of short calls, at most one probe per 150 ms.
     assert!(store.probes().len() <= 222, "{}", store.probes().len());
@@ -138,11 +139,11 @@ async fn short_deadlines_detect_a_dead_store_by_a_probe() {
     store.set(FaultMode::Hangs);
     let start = Instant::now();
     while guard.is_up() {
-        let _ = within(MILLI * 4, limiter.take("k").into_future()).await;
+        let _ = with_deadline(MILLI * 4, limiter.take("k").into_future()).await;
     }
     // 3 ms for the first call, and then the full timeout, which the last call outlives.
     assert_eq!((start.elapsed(), store.probes().len()), (MILLI * 54, 1));
-    assert_eq!(guard.stats().downs, 1);
+    assert_eq!(guard.stats().outages, 1);
     store.set(FaultMode::Answers);
     tokio::time::sleep(MILLI * 101).await;
     assert!(guard.is_up());
@@ -155,8 +156,8 @@ async fn a_batch_has_one_deadline() {
     store.set(FaultMode::OneByOne(MILLI * 20));
     let limit = named("a", 1, 100);
     let charges = [Charge::new(&limit, "k", 1)];
-    let (start, mut answers) = (Instant::now(), Answers::new());
-    within(MILLI * 32, guard.submit(&[Operation::Take(&charges); 50], &mut answers)).await;
+    let (start, mut answers) = (Instant::now(), StoreResponses::new());
+    with_deadline(MILLI * 32, guard.submit(&[Operation::Take(&charges); 50], &mut answers)).await;
     assert_eq!((start.elapsed(), answers.len()), (MILLI * 24, 50));
 }
 

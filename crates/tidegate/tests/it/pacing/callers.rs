@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::Policy;
-use tidegate::pacer::{Acquire, Caller, Pacer, Permit, PoolSize, Priority, SlotGroup, SlotPool};
+use tidegate::pacer::{Acquire, CallerId, Pacer, Permit, PoolSize, Priority, SlotGroup, SlotPool};
 
 use super::manual::{ManualEngine, Waiter};
 
@@ -36,10 +36,10 @@ fn one_caller_with_many_names_delays_another_by_one_turn() {
     let pacer = manual.builder().concurrency(1).build();
     let calls = manual.per_second("calls", 1_000, 1_000);
     let acquire = |caller| pacer.acquire([calls.charge("k", 1)]).caller(caller);
-    let held = acquire(Caller::new(1)).now().ok();
-    let many = |n: u64| acquire(Caller::new(1).credential(n)).tenant(&n.to_string());
+    let held = acquire(CallerId::new(1)).now().ok();
+    let many = |n: u64| acquire(CallerId::new(1).credential(n)).tenant(&n.to_string());
     let crowd = (0..50).map(|n| join(many(n).priority(Priority::High))).collect();
-    let victim = join(acquire(Caller::new(2)));
+    let victim = join(acquire(CallerId::new(2)));
     assert!(grants_before_victim(held, crowd, victim) <= 1);
 }
 
@@ -52,7 +52,7 @@ fn members_and_pacers_of_one_peer_share_its_turns() {
     let pacers: Vec<Pacer> =
         (0..50).map(|_| manual.builder().pool(&pool.member()).build()).collect();
     let acquire =
-        |pacer: &Pacer, peer| pacer.acquire([calls.charge("k", 1)]).caller(Caller::new(peer));
+        |pacer: &Pacer, peer| pacer.acquire([calls.charge("k", 1)]).caller(CallerId::new(peer));
     let held = acquire(&pacers[0], 1).now().ok();
     let crowd = pacers.iter().map(|pacer| join(acquire(pacer, 1))).collect();
     let own = manual.builder().pool(&pool.member()).build();
@@ -76,7 +76,7 @@ fn peers_take_turns_for_the_slots_of_a_group() {
     let group = SlotGroup::new(1);
     let pacers: Vec<Pacer> = (0..20).map(|_| manual.pacer()).collect();
     let acquire = |pacer: &Pacer, peer| {
-        pacer.acquire([calls.charge("k", 1)]).caller(Caller::new(peer)).within(&group)
+        pacer.acquire([calls.charge("k", 1)]).caller(CallerId::new(peer)).in_group(&group)
     };
     let held = acquire(&pacers[0], 1).now().ok();
     let twice = pacers.iter().flat_map(|pacer| [pacer, pacer]);
@@ -97,7 +97,7 @@ fn peers_take_turns_for_the_slots_of_a_group() {
 fn a_crowd_does_not_affect_the_projection_of_another_peer() {
     let manual = ManualEngine::new();
     let (pacer, calls) = (manual.pacer(), manual.per_second("calls", 1, 1));
-    let acquire = |peer| pacer.acquire([calls.charge("k", 1)]).caller(Caller::new(peer));
+    let acquire = |peer| pacer.acquire([calls.charge("k", 1)]).caller(CallerId::new(peer));
     let _spent = acquire(1).now().unwrap();
     let crowd: Vec<_> = (0..500).map(|n| join(acquire(1).tenant(&n.to_string()))).collect();
     let three = Duration::from_secs(3);
@@ -116,7 +116,8 @@ fn a_new_tenant_does_not_overtake_a_due_waiter() {
     let pacer = manual.pacer();
     let own = manual.engine.limiter("own", Policy::per_second(1).capacity(1).build().unwrap());
     let own = own.unwrap();
-    let acquire = |tenant: &str| pacer.acquire([own.charge("model", 1).own()]).tenant(tenant);
+    let acquire =
+        |tenant: &str| pacer.acquire([own.charge("model", 1).per_tenant()]).tenant(tenant);
     let _first = acquire("a").now().unwrap();
     let waiter = join(acquire("b"));
     manual.clock.advance(Duration::from_secs(1));

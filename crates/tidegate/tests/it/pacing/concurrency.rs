@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::pacer::{CallOutcome, Pacer, Tuning, WaitPart};
-use tidegate::{Change, Engine, Policy};
+use tidegate::pacer::{Pacer, PermitOutcome, Tuning, WaitPart};
+use tidegate::{Engine, Policy, PolicyChange};
 
 use super::manual::{ManualEngine, Waiter};
 
@@ -24,7 +24,7 @@ fn slots_and_rates_are_granted_together() {
     assert!(waiter.poll().is_none());
     drop(held);
     let permit = waiter.poll().unwrap().unwrap();
-    let parts: Vec<_> = permit.parts().iter().map(|part| (&*part.limit, part.time)).collect();
+    let parts: Vec<_> = permit.wait_parts().iter().map(|part| (&*part.limit, part.time)).collect();
     assert_eq!(parts, [(WaitPart::CONCURRENCY, SECOND * 3)]);
     assert_eq!(pacer.gauges().in_flight, 1);
 }
@@ -101,8 +101,8 @@ fn the_concurrency_adapts_to_a_hidden_limit() {
             permits.push(permit);
         }
         for (index, permit) in permits.into_iter().enumerate() {
-            let pushed_back = CallOutcome::Throttled { retry_after: None };
-            permit.finish(if index >= 12 { pushed_back } else { CallOutcome::Success });
+            let pushed_back = PermitOutcome::Throttled { retry_after: None };
+            permit.finish(if index >= 12 { pushed_back } else { PermitOutcome::Success });
         }
         if round >= 1_000 {
             seen.push(pacer.gauges().concurrency.unwrap());
@@ -173,15 +173,16 @@ fn waits_are_attributed_to_their_causes() {
     pacer.set_concurrency(Some(1));
     pacer.set_concurrency(Some(5));
     manual.run(&pacer, SECOND * 21);
-    let parts = waiter.poll().unwrap().unwrap().parts().to_vec();
+    let parts = waiter.poll().unwrap().unwrap().wait_parts().to_vec();
     assert_eq!((&*parts[0].limit, parts[0].time), ("calls", SECOND * 21));
 
     let (shared, own) = (manual.per_second("shared", 1, 2), manual.per_second("own", 1, 1));
-    let mine = || pacer.acquire([shared.charge("s", 1), own.charge("a", 1).own()]).tenant("a");
+    let mine =
+        || pacer.acquire([shared.charge("s", 1), own.charge("a", 1).per_tenant()]).tenant("a");
     let _mine = mine().now().unwrap();
     let mut parked = Waiter::join(mine()).unwrap();
     manual.run(&pacer, SECOND);
-    let parts = parked.poll().unwrap().unwrap().parts().to_vec();
+    let parts = parked.poll().unwrap().unwrap().wait_parts().to_vec();
     assert_eq!((&*parts[0].limit, parts[0].time), ("own", SECOND));
 }
 
@@ -196,9 +197,9 @@ fn a_slot_is_released_after_its_policy_changed() {
         let permit =
             pacer.acquire([limiter.charge("k", 1)]).refund_on_drop(is_refunded).now().unwrap();
         let bucket = Policy::per_second(10).build().unwrap();
-        limiter.reconfigure(bucket, Change::KeepTokens).unwrap();
+        limiter.reconfigure(bucket, PolicyChange::KeepTokens).unwrap();
         drop(permit);
         assert_eq!(manual.engine.store().local().unwrap().stats().leases, 0);
-        limiter.reconfigure(slots(), Change::KeepTokens).unwrap();
+        limiter.reconfigure(slots(), PolicyChange::KeepTokens).unwrap();
     }
 }

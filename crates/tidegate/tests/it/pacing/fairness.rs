@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::pacer::{Acquire, Pacer, Priority};
-use tidegate::{Change, Policy};
+use tidegate::{Policy, PolicyChange};
 
 use super::manual::{ManualEngine, Waiter};
 
@@ -81,12 +81,13 @@ fn a_tenant_waiting_for_its_own_limit_blocks_nobody() {
     let manual = ManualEngine::new();
     let (pacer, shared) = (manual.pacer(), manual.per_second("shared", 10, 10));
     let own = manual.per_second("own", 1, 1);
-    let slow =
-        || pacer.acquire([shared.charge("k", 1), own.charge("slow", 1).own()]).tenant("slow");
+    let slow = || {
+        pacer.acquire([shared.charge("k", 1), own.charge("slow", 1).per_tenant()]).tenant("slow")
+    };
     let _first = slow().now().unwrap();
     let mut parked = Waiter::join(slow()).unwrap();
     for _ in 0..9 {
-        let fast = [shared.charge("k", 1), own.charge("fast", 0).own()];
+        let fast = [shared.charge("k", 1), own.charge("fast", 0).per_tenant()];
         assert!(pacer.acquire(fast).tenant("fast").now().is_ok(), "it is not blocked");
     }
     let mut fast = Waiter::join(pacer.acquire([shared.charge("k", 1)]).tenant("fast")).unwrap();
@@ -109,7 +110,8 @@ fn own_limits_do_not_affect_turns() {
     let (pacer, shared) = (manual.pacer(), manual.per_second("shared", 100, 100));
     let own = manual.per_second("own", 1_000, 1);
     let _spent = pacer.acquire([shared.charge("k", 100)]).now().unwrap();
-    let limited = |_| pacer.acquire([shared.charge("k", 1), own.charge("a", 1).own()]).tenant("a");
+    let limited =
+        |_| pacer.acquire([shared.charge("k", 1), own.charge("a", 1).per_tenant()]).tenant("a");
     let free = |_| pacer.acquire([shared.charge("k", 1)]).tenant("b");
     let (a, b) = (join_all((0..300).map(limited)), join_all((0..300).map(free)));
     for _ in 0..200 {
@@ -125,7 +127,8 @@ fn a_parked_tenant_does_not_reserve_shared_tokens() {
     let manual = ManualEngine::new();
     let (pacer, shared) = (manual.pacer(), manual.per_second("shared", 1, 10));
     let own = manual.engine.limiter("own", Policy::per_minute(1).build().unwrap()).unwrap();
-    let both = || pacer.acquire([shared.charge("k", 10), own.charge("a", 1).own()]).tenant("a");
+    let both =
+        || pacer.acquire([shared.charge("k", 10), own.charge("a", 1).per_tenant()]).tenant("a");
     let _first = both().now().unwrap();
     let _later = Waiter::join(both()).unwrap();
     let other = Waiter::join(pacer.acquire([shared.charge("k", 1)]).tenant("b")).unwrap();
@@ -138,13 +141,14 @@ fn parked_tenants_do_not_fill_the_queue() {
     let manual = ManualEngine::new();
     let pacer = manual.builder().max_waiting(3).build();
     let (shared, own) = (manual.per_second("shared", 10, 10), manual.per_second("own", 1, 1));
-    let limited = || pacer.acquire([shared.charge("k", 1), own.charge("a", 1).own()]).tenant("a");
+    let limited =
+        || pacer.acquire([shared.charge("k", 1), own.charge("a", 1).per_tenant()]).tenant("a");
     let _first = limited().now().unwrap();
     let _parked: Vec<_> = (0..3).map(|_| Waiter::join(limited()).unwrap()).collect();
     assert!(pacer.acquire([shared.charge("k", 1)]).tenant("b").now().is_ok());
     assert!(Waiter::join(limited()).is_err(), "parked waiters have their own bound");
-    let another = pacer.acquire([own.charge("c", 1).own()]).tenant("c").now().unwrap();
-    let refused = Waiter::join(pacer.acquire([own.charge("c", 1).own()]).tenant("c"));
+    let another = pacer.acquire([own.charge("c", 1).per_tenant()]).tenant("c").now().unwrap();
+    let refused = Waiter::join(pacer.acquire([own.charge("c", 1).per_tenant()]).tenant("c"));
     assert!(refused.is_err(), "also for the first waiter of a tenant");
     drop(another);
 }
@@ -155,20 +159,20 @@ fn parked_tenants_are_woken_by_changes() {
     let manual = ManualEngine::new();
     let pacer = manual.pacer();
     let slots = manual.engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
-    let slot = || pacer.acquire([slots.charge("a", 1).own()]).tenant("a");
+    let slot = || pacer.acquire([slots.charge("a", 1).per_tenant()]).tenant("a");
     let held = slot().now().unwrap();
     let waiter = Waiter::join(slot()).unwrap();
     drop(held);
     assert_eq!(waiter.wakes(), 1);
 
     let own = manual.engine.limiter("own", Policy::per_minute(1).build().unwrap()).unwrap();
-    let token = || pacer.acquire([own.charge("b", 1).own()]).tenant("b");
+    let token = || pacer.acquire([own.charge("b", 1).per_tenant()]).tenant("b");
     let mut first = token().now().unwrap();
     let settled = Waiter::join(token()).unwrap();
     first.settle_now(&[0]).unwrap();
     assert_eq!(settled.wakes(), 1);
     let changed = Waiter::join(token()).unwrap();
-    own.reconfigure(Policy::per_second(10).capacity(1).build().unwrap(), Change::KeepTokens)
+    own.reconfigure(Policy::per_second(10).capacity(1).build().unwrap(), PolicyChange::KeepTokens)
         .unwrap();
     manual.run(&pacer, SECOND);
     assert_eq!(changed.wakes(), 1);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tidegate::pacer::{Acquire, Pacer, Permit, Priority};
-use tidegate::{Change, Limiter, Policy};
+use tidegate::{Limiter, Policy, PolicyChange};
 
 use super::manual::{ManualEngine, Random, Waiter};
 
@@ -21,7 +21,7 @@ impl Harness {
         let most = if random.below(10) == 0 { 70 } else { 20 };
         let mut claims = vec![self.shared.charge("k", random.below(most) as u64)];
         if random.below(2) == 0 {
-            claims.push(self.own.charge(tenant, random.below(10) as u64).own());
+            claims.push(self.own.charge(tenant, random.below(10) as u64).per_tenant());
         }
         if random.below(2) == 0 {
             claims.push(self.slots.charge("s", 1 + random.below(2) as u64));
@@ -75,7 +75,7 @@ fn everything_held_is_given_back_exactly() {
                 7 if random.below(50) == 0 => {
                     let rate = 1 + random.below(3) as u64;
                     let policy = Policy::per_second(rate).capacity(40).build().unwrap();
-                    harness.shared.reconfigure(policy, Change::KeepTokens).unwrap();
+                    harness.shared.reconfigure(policy, PolicyChange::KeepTokens).unwrap();
                 }
                 7 if random.below(50) == 0 => {
                     harness.slots.hold("s", Duration::ZERO).now().unwrap();

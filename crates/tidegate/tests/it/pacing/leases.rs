@@ -7,8 +7,8 @@ use std::time::Duration;
 use tidegate::Charge;
 use tidegate::clock::{ManualClock, TokioClock};
 use tidegate::pacer::{Pacer, Permit};
-use tidegate::{Change, Engine, Limiter, MemoryStore, Policy, StoreHandle};
-use tidegate_testkit::faulty_store::{FaultyStore, Timing, Verb};
+use tidegate::{Engine, Limiter, MemoryStore, Policy, PolicyChange, StoreHandle};
+use tidegate_testkit::faulty_store::{FaultyStore, OperationKind, Timing};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, advance, sleep};
@@ -46,7 +46,7 @@ async fn a_permit_keeps_its_slot_on_a_shared_store() {
     let next = task(&pacer, limiter.charge("k", 1));
     for _ in 0..100 {
         sleep(LEASE / 10).await;
-        assert!(!held.is_lost() && !next.is_finished());
+        assert!(!held.has_lost_slots() && !next.is_finished());
         assert_eq!(remote.inner().stats().leases, 1);
     }
     let dropped = Instant::now();
@@ -67,7 +67,7 @@ async fn a_permit_keeps_its_slot_in_process() {
     let next = task(&pacer, limiter.charge("k", 1));
     for _ in 0..100 {
         sleep(LEASE / 10).await;
-        assert!(!held.is_lost() && !next.is_finished());
+        assert!(!held.has_lost_slots() && !next.is_finished());
     }
     let dropped = Instant::now();
     drop(held);
@@ -85,7 +85,7 @@ fn a_permit_keeps_its_slot_outside_a_runtime() {
     let held = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
     let refused = pacer.acquire([limiter.charge("k", 1)]).max_wait(lease * 5).blocking();
     // A machine that stood still for longer than the lease has lost the slot, and knows it.
-    assert!(refused.is_err() || held.is_lost());
+    assert!(refused.is_err() || held.has_lost_slots());
     drop((held, refused));
     assert!(pacer.acquire([limiter.charge("k", 1)]).now().is_ok());
 }
@@ -97,14 +97,14 @@ fn a_permit_whose_runtime_is_gone_loses_its_slot() {
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
     let engine = Engine::on(Arc::new(store));
     let limiter = engine.limiter("calls", slots(1)).unwrap();
-    let (crashed, other) = (Pacer::new(&engine), Pacer::builder(&engine).by_hand().build());
+    let (crashed, other) = (Pacer::new(&engine), Pacer::builder(&engine).manual().build());
     let runtime = runtime();
     let held = runtime.block_on(crashed.acquire([limiter.charge("k", 1)]).into_future()).unwrap();
     drop(runtime);
     clock.advance(LEASE - Duration::from_nanos(1));
-    assert!(other.acquire([limiter.charge("k", 1)]).now().is_err() && !held.is_lost());
+    assert!(other.acquire([limiter.charge("k", 1)]).now().is_err() && !held.has_lost_slots());
     clock.advance(Duration::from_nanos(1));
-    assert!(other.acquire([limiter.charge("k", 1)]).now().is_ok() && held.is_lost());
+    assert!(other.acquire([limiter.charge("k", 1)]).now().is_ok() && held.has_lost_slots());
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_slot_of_a_shared_store_is_freed_by_a_crash() {
     let next = runtime().block_on(other.acquire([limiter.charge("k", 1)]).into_future());
     assert!(next.is_ok());
     drop(held);
-    assert_eq!(remote.submissions_with(Verb::Renew), 0);
+    assert_eq!(remote.submissions_with(OperationKind::Renew), 0);
 }
 
 /// Permits that start at different times are renewed together: one submission per third of the
@@ -135,24 +135,26 @@ async fn permits_are_renewed_together() {
         held.push(pacer.acquire([limiter.charge("k", 1)]).await.unwrap());
         sleep(LEASE / 200).await;
     }
-    let (rounds, renewals) =
-        (remote.submissions_with(Verb::Renew), remote.operations_of(Verb::Renew));
+    let (rounds, renewals) = (
+        remote.submissions_with(OperationKind::Renew),
+        remote.operations_by_kind(OperationKind::Renew),
+    );
     assert!(rounds <= 3, "{rounds} rounds within half a lease");
     sleep(LEASE * 10).await;
     let (rounds, renewals) = (
-        remote.submissions_with(Verb::Renew) - rounds,
-        remote.operations_of(Verb::Renew) - renewals,
+        remote.submissions_with(OperationKind::Renew) - rounds,
+        remote.operations_by_kind(OperationKind::Renew) - renewals,
     );
     assert!((28..=31).contains(&rounds), "{rounds} rounds in ten leases");
     assert_eq!(renewals, rounds * 100);
-    assert!(held.iter().all(|permit| !permit.is_lost()));
+    assert!(held.iter().all(|permit| !permit.has_lost_slots()));
     drop(held);
     sleep(LEASE).await;
-    let rounds = remote.submissions_with(Verb::Renew);
+    let rounds = remote.submissions_with(OperationKind::Renew);
     assert_eq!(remote.inner().stats().leases, 0);
     sleep(LEASE * 10).await;
     assert_eq!(
-        remote.submissions_with(Verb::Renew),
+        remote.submissions_with(OperationKind::Renew),
         rounds,
         "nothing is renewed for permits that have ended"
     );
@@ -166,8 +168,10 @@ async fn each_lease_is_renewed_at_its_own_interval() {
     let _long = pacer.acquire([long.unwrap().charge("k", 1)]).await.unwrap();
     let _short = pacer.acquire([short.charge("k", 1)]).await.unwrap();
     sleep(LEASE * 20).await;
-    let (rounds, renewals) =
-        (remote.submissions_with(Verb::Renew), remote.operations_of(Verb::Renew));
+    let (rounds, renewals) = (
+        remote.submissions_with(OperationKind::Renew),
+        remote.operations_by_kind(OperationKind::Renew),
+    );
     assert!((58..=66).contains(&rounds), "{rounds} rounds in twenty short leases");
     assert!(renewals - rounds <= 8, "{renewals} renewals in {rounds} rounds");
 }
@@ -181,7 +185,7 @@ async fn permits_without_a_lease_renew_nothing() {
     let _one = pacer.acquire([rate.charge("k", 1)]).await.unwrap();
     let operations = remote.operations();
     sleep(LEASE * 100).await;
-    assert_eq!(remote.submissions_with(Verb::Renew), 0);
+    assert_eq!(remote.submissions_with(OperationKind::Renew), 0);
     assert_eq!(remote.operations(), operations);
 }
 
@@ -191,15 +195,15 @@ async fn a_short_outage_costs_no_slot() {
     let held = pacer.acquire([limiter.charge("k", 1)]).await.unwrap();
     sleep(LEASE * 3 / 2).await;
     for _ in 0..5 {
-        let before = remote.submissions_with(Verb::Renew);
+        let before = remote.submissions_with(OperationKind::Renew);
         remote.set(down());
         // The last renewal may be a third of a lease old by now.
         sleep(LEASE * 6 / 10).await;
         remote.set(UP);
-        let tries = remote.submissions_with(Verb::Renew) - before;
+        let tries = remote.submissions_with(OperationKind::Renew) - before;
         assert!((2..=6).contains(&tries), "{tries} tries in six tenths of a lease");
         sleep(LEASE).await;
-        assert!(!held.is_lost());
+        assert!(!held.has_lost_slots());
     }
     assert_eq!((remote.inner().stats().leases, pacer.gauges().lost), (1, 0));
 }
@@ -213,7 +217,7 @@ async fn an_unanswered_renewal_is_retried() {
     sleep(LEASE * 6 / 10).await;
     remote.set(Timing::RoundTrip(Duration::from_millis(2)));
     sleep(LEASE * 2).await;
-    assert!(!held.is_lost());
+    assert!(!held.has_lost_slots());
     assert_eq!(remote.inner().stats().leases, 1);
 }
 
@@ -223,15 +227,15 @@ async fn a_lost_lease_is_reported_and_not_taken_again() {
     let (remote, pacer, limiter) = shared(slots(2));
     let held = pacer.acquire([limiter.charge("k", 1)]).await.unwrap();
     assert!(limiter.reset("k").await.unwrap());
-    assert!(!held.is_lost(), "not detected yet");
+    assert!(!held.has_lost_slots(), "not detected yet");
     sleep(LEASE / 2).await;
-    assert!(held.is_lost());
+    assert!(held.has_lost_slots());
     assert_eq!((pacer.gauges().lost, remote.inner().stats().leases), (1, 0));
 
     // The process was suspended.
     let suspended = pacer.acquire([limiter.charge("k", 1)]).await.unwrap();
     advance(LEASE * 2).await;
-    assert!(suspended.is_lost());
+    assert!(suspended.has_lost_slots());
     sleep(LEASE).await;
     assert_eq!((pacer.gauges().lost, remote.inner().stats().leases), (2, 0));
 
@@ -239,12 +243,12 @@ async fn a_lost_lease_is_reported_and_not_taken_again() {
     let cut_off = pacer.acquire([limiter.charge("k", 1)]).await.unwrap();
     remote.set(down());
     sleep(LEASE * 2).await;
-    assert!(cut_off.is_lost());
-    let rounds = remote.submissions_with(Verb::Renew);
+    assert!(cut_off.has_lost_slots());
+    let rounds = remote.submissions_with(OperationKind::Renew);
     remote.set(UP);
     sleep(LEASE * 2).await;
-    assert_eq!((pacer.gauges().lost, remote.submissions_with(Verb::Renew)), (3, rounds));
-    assert!(!pacer.acquire([limiter.charge("k", 1)]).await.unwrap().is_lost());
+    assert_eq!((pacer.gauges().lost, remote.submissions_with(OperationKind::Renew)), (3, rounds));
+    assert!(!pacer.acquire([limiter.charge("k", 1)]).await.unwrap().has_lost_slots());
 }
 
 /// Some of the slots of a permit are lost: that is reported, and the others are kept.
@@ -254,7 +258,7 @@ async fn remaining_slots_are_kept_when_others_are_lost() {
     let held = pacer.acquire([limiter.charge("a", 1), limiter.charge("b", 1)]).await.unwrap();
     assert!(limiter.reset("a").await.unwrap());
     sleep(LEASE * 10).await;
-    assert!(held.is_lost());
+    assert!(held.has_lost_slots());
     assert_eq!((pacer.gauges().lost, remote.inner().stats().leases), (1, 1));
     drop(held);
     sleep(ROUND_TRIP * 2).await;
@@ -270,13 +274,13 @@ fn leases_of_an_unpolled_grant_are_renewed() {
     let first = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
     let mut waiter = Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap();
     manual.run(&pacer, LEASE * 10);
-    assert_eq!((waiter.wakes(), first.is_lost()), (0, false));
+    assert_eq!((waiter.wakes(), first.has_lost_slots()), (0, false));
     drop(first);
     assert_eq!(waiter.wakes(), 1);
     manual.run(&pacer, LEASE * 10);
     assert_eq!(manual.engine.store().local().unwrap().stats().leases, 1);
     assert!(pacer.acquire([limiter.charge("k", 1)]).now().is_err());
-    assert!(!waiter.poll().unwrap().unwrap().is_lost());
+    assert!(!waiter.poll().unwrap().unwrap().has_lost_slots());
     // A waiter that is dropped before it is polled again gives them back.
     let first = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
     let waiter = Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap();
@@ -297,9 +301,9 @@ fn poll_returns_the_time_of_the_next_renewal() {
     manual.clock.advance(LEASE / 3);
     assert_eq!(pacer.poll(), Some(LEASE / 3));
     manual.clock.advance(LEASE - Duration::from_nanos(1));
-    assert!(!held.is_lost());
+    assert!(!held.has_lost_slots());
     manual.clock.advance(Duration::from_nanos(1));
-    assert!(held.is_lost());
+    assert!(held.has_lost_slots());
     assert_eq!((pacer.poll(), pacer.gauges().lost), (None, 1));
 }
 
@@ -318,7 +322,7 @@ fn settled_slots_are_not_lost() {
         held.settle_now(&[0, 0]).unwrap();
         assert_eq!(pacer.poll(), None);
         manual.run(&pacer, LEASE * 5);
-        assert!(!held.is_lost());
+        assert!(!held.has_lost_slots());
     }
     assert_eq!(
         (pacer.gauges().lost, manual.engine.store().local().unwrap().stats().leases),
@@ -332,7 +336,7 @@ fn leases_follow_the_policy() {
     let manual = ManualEngine::new();
     let pacer = manual.pacer();
     let limiter = manual.engine.limiter("calls", slots(1)).unwrap();
-    let revise = |policy| limiter.reconfigure(policy, Change::KeepTokens).unwrap();
+    let revise = |policy| limiter.reconfigure(policy, PolicyChange::KeepTokens).unwrap();
     let held = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
     revise(Policy::concurrency(1, Some(LEASE / 2)).unwrap());
     manual.clock.advance(LEASE / 3);
@@ -341,7 +345,10 @@ fn leases_follow_the_policy() {
     manual.clock.advance(LEASE / 6);
     assert_eq!(pacer.poll(), None, "it is kept until it is released");
     manual.clock.advance(LEASE * 9);
-    assert_eq!((held.is_lost(), manual.engine.store().local().unwrap().stats().leases), (false, 1));
+    assert_eq!(
+        (held.has_lost_slots(), manual.engine.store().local().unwrap().stats().leases),
+        (false, 1)
+    );
     drop(held);
     assert_eq!(manual.engine.store().local().unwrap().stats().leases, 0);
 
@@ -349,7 +356,7 @@ fn leases_follow_the_policy() {
     let held = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
     revise(Policy::per_second(1).build().unwrap());
     manual.run(&pacer, LEASE * 3);
-    assert_eq!((held.is_lost(), pacer.gauges().lost), (false, 0));
+    assert_eq!((held.has_lost_slots(), pacer.gauges().lost), (false, 0));
 }
 
 /// Permits that come and go leave nothing behind: the list of leases stays short.
@@ -364,6 +371,6 @@ fn permits_that_end_are_forgotten() {
         drop(pacer.acquire([limiter.charge("k", 1)]).now().unwrap());
     }
     manual.run(&pacer, LEASE * 2);
-    assert!(kept.iter().all(|permit| !permit.is_lost()));
+    assert!(kept.iter().all(|permit| !permit.has_lost_slots()));
     assert_eq!(manual.engine.store().local().unwrap().stats().leases, 50);
 }

@@ -31,7 +31,7 @@ impl ManualEngine {
     }
 
     pub(super) fn builder(&self) -> PacerBuilder {
-        Pacer::builder(&self.engine).by_hand()
+        Pacer::builder(&self.engine).manual()
     }
 
     /// A limiter with this many tokens per second.

@@ -82,7 +82,7 @@ fn waits_are_exact() {
     let (pacer, limiter) = (manual.pacer(), manual.per_second("calls", 2, 2));
     for _ in 0..2 {
         let permit = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
-        assert_eq!((permit.waited(), permit.parts().len()), (Duration::ZERO, 0));
+        assert_eq!((permit.waited(), permit.wait_parts().len()), (Duration::ZERO, 0));
     }
     let mut waiters: Vec<_> =
         (0..4).map(|_| Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap()).collect();
@@ -148,7 +148,7 @@ fn several_limits_are_granted_after_one_wait() {
     manual.run(&pacer, SECOND * 2);
     let permit = second.poll().unwrap().unwrap();
     assert_eq!(permit.waited(), SECOND * 2);
-    let parts: Vec<_> = permit.parts().iter().map(|part| (&*part.limit, part.time)).collect();
+    let parts: Vec<_> = permit.wait_parts().iter().map(|part| (&*part.limit, part.time)).collect();
     assert_eq!(parts, [("tokens", SECOND * 2)]);
     assert_eq!(
         requests.peek("k").cost(0).now().unwrap().remaining(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::pacer::AcquireError;
-use tidegate::{Change, Engine, MemoryStore, Policy};
+use tidegate::{Engine, MemoryStore, Policy, PolicyChange};
 
 use super::manual::{ManualEngine, Waiter};
 
@@ -40,7 +40,7 @@ fn a_faster_policy_takes_effect_at_once() {
     let _first = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
     let mut waiter = Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap();
     assert_eq!(pacer.poll(), Some(SECOND * 60));
-    limiter.reconfigure(per_second(10, 1), Change::KeepTokens).unwrap();
+    limiter.reconfigure(per_second(10, 1), PolicyChange::KeepTokens).unwrap();
     assert_eq!(pacer.poll(), Some(Duration::from_millis(100)));
     manual.run(&pacer, Duration::from_millis(100));
     assert!(waiter.poll().unwrap().is_ok());
@@ -53,7 +53,7 @@ fn waiters_that_no_longer_fit_a_reduced_policy_are_refused() {
     let _spent = pacer.acquire([limiter.charge("k", 10)]).now().unwrap();
     let mut large = Waiter::join(pacer.acquire([limiter.charge("k", 8)])).unwrap();
     let mut small = Waiter::join(pacer.acquire([limiter.charge("k", 2)])).unwrap();
-    limiter.reconfigure(per_second(1, 5), Change::KeepTokens).unwrap();
+    limiter.reconfigure(per_second(1, 5), PolicyChange::KeepTokens).unwrap();
     assert!(matches!(large.poll(), Some(Err(AcquireError::NeverFits(limit))) if limit == "tokens"));
     manual.run(&pacer, SECOND * 2);
     assert!(small.poll().unwrap().is_ok());
@@ -78,7 +78,7 @@ fn claims_must_be_on_the_store_of_the_pacer() {
     let elsewhere = Engine::on(Arc::new(MemoryStore::new()));
     let limiter = elsewhere.limiter("calls", per_second(1, 1)).unwrap();
     let refused = pacer.acquire([limiter.charge("k", 1)]).now().unwrap_err();
-    assert!(matches!(refused, AcquireError::OtherStore));
+    assert!(matches!(refused, AcquireError::OtherEngine));
     let refused = pacer.acquire([]).now().unwrap_err();
-    assert!(matches!(refused, AcquireError::Store(error) if error.is_callers_fault()));
+    assert!(matches!(refused, AcquireError::Store(error) if error.is_caller_error()));
 }

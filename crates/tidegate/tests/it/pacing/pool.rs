@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::pacer::{CallOutcome, Pacer, PoolSize, SlotGroup, SlotPool, Tuning, WaitPart};
+use tidegate::pacer::{Pacer, PermitOutcome, PoolSize, SlotGroup, SlotPool, Tuning, WaitPart};
 use tidegate::{Engine, Limiter, Policy};
 
 use super::manual::{ManualEngine, Random, Waiter};
 use super::remote_store::remote;
 
 const SECOND: Duration = Duration::from_secs(1);
-const THROTTLED: CallOutcome = CallOutcome::Throttled { retry_after: None };
+const THROTTLED: PermitOutcome = PermitOutcome::Throttled { retry_after: None };
 
 /// Pacers of one member each, and a limiter that never denies.
 fn setup(manual: &ManualEngine, size: PoolSize, pacers: usize) -> (SlotPool, Vec<Pacer>, Limiter) {
@@ -56,7 +56,7 @@ fn members_take_turns() {
         let next = waiters.iter().position(|(_, waiter)| waiter.wakes() > 0);
         let (index, mut waiter) = waiters.remove(next.expect("a free slot is handed on"));
         let permit = waiter.poll().unwrap().unwrap();
-        assert_eq!(&*permit.parts()[0].limit, WaitPart::CONCURRENCY);
+        assert_eq!(&*permit.wait_parts()[0].limit, WaitPart::CONCURRENCY);
         held = Some(permit);
         order.push(index);
     }
@@ -105,7 +105,7 @@ fn waiters_hold_neither_slots_nor_tokens() {
     assert_eq!(scarce.peek("k").cost(0).now().unwrap().remaining(), 1, "not spent in advance");
     drop(held);
     let permit = waiter.poll().unwrap().unwrap();
-    let parts: Vec<_> = permit.parts().iter().map(|part| (&*part.limit, part.time)).collect();
+    let parts: Vec<_> = permit.wait_parts().iter().map(|part| (&*part.limit, part.time)).collect();
     assert_eq!(parts, [(WaitPart::CONCURRENCY, SECOND * 4), ("scarce", SECOND)]);
 }
 
@@ -167,7 +167,7 @@ fn one_member_cannot_shrink_the_pool_for_all() {
     for _ in 0..200 {
         let others: Vec<_> = (0..4).map(|_| acquire(0)).collect();
         acquire(1).finish(THROTTLED);
-        others.into_iter().for_each(|permit| permit.finish(CallOutcome::Success));
+        others.into_iter().for_each(|permit| permit.finish(PermitOutcome::Success));
     }
     assert_eq!(pool.gauges().limit, Some(40));
     for _ in 0..200 {
@@ -190,7 +190,7 @@ fn a_pool_does_not_grow_while_calls_are_slow() {
                 permits.push(permit);
             }
             manual.clock.advance(took);
-            permits.into_iter().for_each(|permit| permit.finish(CallOutcome::Success));
+            permits.into_iter().for_each(|permit| permit.finish(PermitOutcome::Success));
         }
         let gauges = pool.gauges();
         // It takes one round of answers to find out.
@@ -308,7 +308,7 @@ fn a_full_group_blocks_only_its_own_waiters() {
     let pacer = manual.builder().concurrency(3).build();
     let calls = manual.per_second("calls", 1_000, 1_000);
     let group = SlotGroup::new(1);
-    let inside = || pacer.acquire([calls.charge("k", 1)]).tenant("inside").within(&group);
+    let inside = || pacer.acquire([calls.charge("k", 1)]).tenant("inside").in_group(&group);
     let outside = || pacer.acquire([calls.charge("k", 1)]).tenant("outside");
     let held = inside().now().unwrap();
     let mut second = Waiter::join(inside()).unwrap();
@@ -318,7 +318,7 @@ fn a_full_group_blocks_only_its_own_waiters() {
     assert_eq!((group.in_flight(), pacer.gauges().in_flight), (1, 1));
     drop(held);
     let permit = second.poll().unwrap().unwrap();
-    let parts: Vec<_> = permit.parts().iter().map(|part| (&*part.limit, part.time)).collect();
+    let parts: Vec<_> = permit.wait_parts().iter().map(|part| (&*part.limit, part.time)).collect();
     assert_eq!(parts, [(WaitPart::CONCURRENCY, SECOND)]);
     assert!(third.poll().is_none());
     group.resize(2);
@@ -343,7 +343,7 @@ fn push_back_from_most_members_shrinks_the_pool() {
             .collect();
         let last = permits.pop();
         permits.into_iter().for_each(|permit| permit.finish(THROTTLED));
-        last.into_iter().for_each(|permit| permit.finish(CallOutcome::Success));
+        last.into_iter().for_each(|permit| permit.finish(PermitOutcome::Success));
     }
     assert!(pool.gauges().limit < Some(30), "{:?}", pool.gauges());
 }
@@ -363,7 +363,7 @@ fn a_pool_that_becomes_adaptive_ignores_earlier_calls() {
         PoolSize::Adaptive(tuning)
     };
     pool.resize(size(4));
-    early.into_iter().for_each(|permit| permit.finish(CallOutcome::Success));
+    early.into_iter().for_each(|permit| permit.finish(PermitOutcome::Success));
     assert!(!pool.gauges().adaptive.unwrap().is_slow);
     pool.resize(size(9));
     assert_eq!(pool.gauges().limit, Some(9));
@@ -378,10 +378,10 @@ fn a_group_spans_pacers() {
     let (one, two) = (manual.pacer(), manual.pacer());
     let calls = manual.per_second("calls", 1_000, 1_000);
     let group = SlotGroup::new(1);
-    let held = one.acquire([calls.charge("k", 1)]).within(&group).now().unwrap();
-    assert!(two.acquire([calls.charge("k", 1)]).within(&group).now().is_err());
-    let mut waiter = Waiter::join(two.acquire([calls.charge("k", 1)]).within(&group)).unwrap();
-    let mut third = Waiter::join(one.acquire([calls.charge("k", 1)]).within(&group)).unwrap();
+    let held = one.acquire([calls.charge("k", 1)]).in_group(&group).now().unwrap();
+    assert!(two.acquire([calls.charge("k", 1)]).in_group(&group).now().is_err());
+    let mut waiter = Waiter::join(two.acquire([calls.charge("k", 1)]).in_group(&group)).unwrap();
+    let mut third = Waiter::join(one.acquire([calls.charge("k", 1)]).in_group(&group)).unwrap();
     drop(held);
     let granted: Vec<_> = [waiter.poll(), third.poll()].into_iter().flatten().collect();
     assert_eq!((granted.len(), group.in_flight()), (1, 1));

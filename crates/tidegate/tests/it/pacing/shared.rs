@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tidegate::pacer::{AcquireError, Pacer};
 use tidegate::{Decision, Engine, MemoryStore, Policy, StoreError, StoreHandle};
-use tidegate_core::{Answer, Operation};
-use tidegate_testkit::faulty_store::{Asked, Behaviour, Timing, Verb};
+use tidegate_core::{Operation, StoreResponse};
+use tidegate_testkit::faulty_store::{Behaviour, OperationContext, OperationKind, Timing};
 use tokio::runtime::{Builder, Runtime};
 
 use super::remote_store::{ROUND_TRIP, UP, down, remote};
@@ -83,7 +83,7 @@ async fn permits_settle_and_refund_through_the_store() {
     tokio::time::sleep(ROUND_TRIP * 2).await;
     assert_eq!(limiter.peek("k").cost(0).await.unwrap().remaining(), 8);
     let refused = pacer.acquire([limiter.charge("k", 1)]).now().unwrap_err();
-    assert!(matches!(refused, AcquireError::NotAtOnce));
+    assert!(matches!(refused, AcquireError::MustAwait));
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,8 +136,8 @@ async fn deadlines_are_kept_during_store_calls() {
 #[test]
 fn several_runtimes_share_a_store_that_fails() {
     let (remote, pacer, limiter) = remote(per_second(1_000_000, 1_000_000));
-    let unlucky = |asked: Asked<'_>| {
-        let is_reservation = Verb::of(asked.operation) == Verb::Reserve;
+    let unlucky = |asked: OperationContext<'_>| {
+        let is_reservation = OperationKind::of(asked.operation) == OperationKind::Reserve;
         (is_reservation && asked.number % 3 == 0).then_some(StoreError::TimedOut)
     };
     remote.set(Behaviour::from(Timing::RoundTrip(Duration::ZERO)).failing_if(unlucky));
@@ -230,7 +230,7 @@ async fn a_slot_released_elsewhere_is_noticed_before_its_lease_ends() {
     let snapshot = limiter.snapshot();
     let charges = [snapshot.charge("k", 1)];
     let elsewhere = remote.inner().execute(&Operation::Take(&charges)).unwrap();
-    let Answer::Decision(Decision::Allowed(grant)) = elsewhere else { panic!("it is free") };
+    let StoreResponse::Decision(Decision::Allowed(grant)) = elsewhere else { panic!("it is free") };
     let acquire = pacer.acquire([limiter.charge("k", 1)]).max_wait(SECOND * 5);
     let next = tokio::spawn(acquire.into_future());
     tokio::time::sleep(SECOND * 2).await;

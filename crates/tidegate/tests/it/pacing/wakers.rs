@@ -8,7 +8,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use tidegate::pacer::{Acquire, Pacer, Permit, Priority};
-use tidegate::{Change, Limiter, Policy};
+use tidegate::{Limiter, Policy, PolicyChange};
 
 use super::manual::{ManualEngine, Waiter};
 
@@ -91,7 +91,7 @@ impl Wake for MutatingWaker {
         self.0.lock().unwrap().clear();
         self.1.lock().unwrap().clear();
         let policy = Policy::per_second(7).capacity(100).build().unwrap();
-        self.2.reconfigure(policy, Change::KeepTokens).unwrap();
+        self.2.reconfigure(policy, PolicyChange::KeepTokens).unwrap();
     }
 }
 

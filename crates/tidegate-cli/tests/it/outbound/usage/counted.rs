@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tidegate_sim::{Delay, Ending, Fault, Limits, Output};
+use tidegate_sim::{CallEnding, Delay, Fault, Limits, Output};
 use tidegate_testkit::launch::wait_until;
 
 use super::super::fixtures::{Gateway, Provider, Sdk};
@@ -64,7 +64,7 @@ fn assert_counts_match_the_ledger(sdk: Sdk) {
     let used = |part: fn(&tidegate_sim::CallCharge) -> u64| -> u64 {
         ledger.iter().map(|entry| part(&entry.used)).sum()
     };
-    let left = ledger.iter().filter(|entry| entry.ending == Ending::Abandoned).count();
+    let left = ledger.iter().filter(|entry| entry.ending == CallEnding::Abandoned).count();
     assert_eq!(left, 3, "callers that disconnected");
     assert_close("input", gateway.metric(TOKENS, &["kind=\"input\""]), used(|used| used.input));
     assert_close("output", gateway.metric(TOKENS, &["kind=\"output\""]), used(|used| used.output));

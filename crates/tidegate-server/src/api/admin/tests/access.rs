@@ -79,7 +79,7 @@ fn a_revoked_token_is_refused() {
         server.request("GET", "/admin/config", &[("authorization", &field)], "").status,
         200
     );
-    server.tokens.replace([(mint().unwrap().digest, Role::Read)]);
+    server.tokens.replace([(create_token().unwrap().digest, Role::Read)]);
     server
         .request("GET", "/admin/config", &[("authorization", &field)], "")
         .assert_problem(401, "unauthorized");

@@ -82,8 +82,10 @@ fn a_database_that_cannot_be_written_is_503() {
     }
     // A directory is not a database.
     let folder = tempfile::tempdir().unwrap();
-    let (stored, database) =
-        (Stored { revision: 1, ..Stored::default() }, Database::sqlite(folder.path()));
+    let (stored, database) = (
+        StoredSettings { revision: 1, ..StoredSettings::default() },
+        Database::sqlite(folder.path()),
+    );
     let config = configuration::from_text(TEXT, stored, Some(database));
     let server = TestServer::serving(config, Bounds::default());
     server.patch(&[], CHANGE).assert_problem(503, "database");

@@ -211,13 +211,13 @@ async fn a_watcher_that_falls_behind_is_disconnected() {
 #[tokio::test(start_paused = true)]
 async fn a_watcher_whose_token_is_revoked_is_disconnected() {
     let (state, _drain) = admin_state();
-    let minted = mint().unwrap();
+    let minted = create_token().unwrap();
     state.parts().tokens.replace([(minted.digest, Role::Read)]);
     let field = http::HeaderValue::from_str(&bearer(&minted)).unwrap();
     let headers = http::HeaderMap::from_iter([(http::header::AUTHORIZATION, field)]);
     let mut body = watch_events(&state, headers).await;
     next(&mut body).await.unwrap();
-    state.parts().tokens.replace([(mint().unwrap().digest, Role::Read)]);
+    state.parts().tokens.replace([(create_token().unwrap().digest, Role::Read)]);
     state.parts().events.publish(&warning("secret"));
     assert_eq!(next(&mut body).await, None);
 }

@@ -23,7 +23,7 @@ struct Harness {
     random: u64,
 }
 
-fn queue_key(caller: Caller, tenant: &str) -> QueueKey {
+fn queue_key(caller: CallerId, tenant: &str) -> QueueKey {
     QueueKey { caller, priority: Priority::Normal, tenant: tenant.into(), weight: 1 }
 }
 
@@ -107,16 +107,17 @@ fn tenants_and_priorities_divide_only_the_share_of_their_caller() {
     for number in 0..60 {
         let tenant = format!("tenant-{number}");
         let priority = Priority::High;
-        harness.push(&QueueKey { priority, ..queue_key(Caller::new(1).credential(7), &tenant) }, 1);
+        harness
+            .push(&QueueKey { priority, ..queue_key(CallerId::new(1).credential(7), &tenant) }, 1);
     }
     harness.next();
     harness.push(
-        &QueueKey { priority: Priority::Low, ..queue_key(Caller::new(2).credential(7), "") },
+        &QueueKey { priority: Priority::Low, ..queue_key(CallerId::new(2).credential(7), "") },
         1,
     );
     assert!(harness.before(2).0 <= 1);
     // A second credential of the same peer.
-    let other = queue_key(Caller::new(1).credential(8), "");
+    let other = queue_key(CallerId::new(1).credential(8), "");
     let waiter = harness.push(&other, 1);
     assert!((0..3).any(|_| {
         let head = harness.queue.head();
@@ -129,14 +130,14 @@ fn tenants_and_priorities_divide_only_the_share_of_their_caller() {
 fn credentials_divide_only_the_share_of_their_peer() {
     let mut harness = Harness::new(1);
     for number in 0..60 {
-        harness.push(&queue_key(Caller::new(1).credential(number), ""), 1);
+        harness.push(&queue_key(CallerId::new(1).credential(number), ""), 1);
     }
-    harness.push(&queue_key(Caller::new(2), ""), 1);
+    harness.push(&queue_key(CallerId::new(2), ""), 1);
     assert!(harness.before(2).0 <= 1);
     // The same holds for credentials that come and go.
-    harness.push(&queue_key(Caller::new(2), ""), 5);
+    harness.push(&queue_key(CallerId::new(2), ""), 5);
     for number in 100..110 {
-        harness.push(&queue_key(Caller::new(1).credential(number), ""), 1);
+        harness.push(&queue_key(CallerId::new(1).credential(number), ""), 1);
         if harness.next().is_some_and(|waiter| waiter.peer == 2) {
             return;
         }
@@ -147,12 +148,13 @@ fn credentials_divide_only_the_share_of_their_peer() {
 #[test]
 fn priorities_apply_within_a_caller_and_globally_for_trusted_ones() {
     let mut harness = Harness::new(1);
-    let stranger = Caller::new(1);
+    let stranger = CallerId::new(1);
     let low = QueueKey { priority: Priority::Low, ..queue_key(stranger, "") };
     let high = QueueKey { priority: Priority::High, ..queue_key(stranger, "") };
     let (_, urgent) = (harness.push(&low, 1), harness.push(&high, 1));
     assert_eq!(harness.queue.head(), Some(urgent));
-    let trusted = QueueKey { priority: Priority::High, ..queue_key(Caller::new(2).trusted(), "") };
+    let trusted =
+        QueueKey { priority: Priority::High, ..queue_key(CallerId::new(2).trusted(), "") };
     let first = harness.push(&trusted, 1);
     assert_eq!(harness.queue.head(), Some(first));
 }
@@ -162,11 +164,11 @@ fn priorities_apply_within_a_caller_and_globally_for_trusted_ones() {
 fn a_huge_request_does_not_lengthen_the_turns_of_callers() {
     let mut harness = Harness::new(1);
     for _ in 0..60 {
-        harness.push(&queue_key(Caller::new(1), "small"), 1);
+        harness.push(&queue_key(CallerId::new(1), "small"), 1);
     }
-    harness.push(&queue_key(Caller::new(1), "huge"), 1_000_000);
+    harness.push(&queue_key(CallerId::new(1), "huge"), 1_000_000);
     for _ in 0..10 {
-        harness.push(&queue_key(Caller::new(2), ""), 1);
+        harness.push(&queue_key(CallerId::new(2), ""), 1);
         assert!(harness.before(2).0 <= 1);
     }
 }
@@ -184,7 +186,7 @@ fn every_peer_gets_its_share_whatever_the_others_do() {
             for peer in 0..2 {
                 while harness.waiting(peer) < 2 || harness.below(4) == 0 {
                     let credential = harness.below(5);
-                    let caller = Caller::new(peer).credential(credential);
+                    let caller = CallerId::new(peer).credential(credential);
                     let tenant = format!("{}", harness.below(5));
                     // One of them asks for little at a time, the other for much.
                     let cost =
@@ -193,7 +195,7 @@ fn every_peer_gets_its_share_whatever_the_others_do() {
                 }
             }
             if harness.below(3) == 0 {
-                let caller = Caller::new(100 + round).credential(round);
+                let caller = CallerId::new(100 + round).credential(round);
                 let cost = 1 + harness.below(LARGEST);
                 passing.push(harness.push(&queue_key(caller, ""), cost));
             }
@@ -221,7 +223,7 @@ fn cancelling_at_any_point_leaves_all_levels_consistent() {
         for now in 0..600 {
             match harness.below(6) {
                 0..3 => {
-                    let caller = Caller::new(harness.below(4)).credential(harness.below(3));
+                    let caller = CallerId::new(harness.below(4)).credential(harness.below(3));
                     let caller = if harness.below(3) == 0 { caller.trusted() } else { caller };
                     let tenant = format!("{}", harness.below(3));
                     let priority = Priority::ALL[usize::try_from(harness.below(3)).unwrap()];
@@ -263,7 +265,7 @@ fn cancelling_at_any_point_leaves_all_levels_consistent() {
 fn the_demand_ahead_of_a_caller_is_projected_by_level() {
     let mut harness = Harness::new(1);
     for number in 0..1_000 {
-        let caller = Caller::new(1).credential(number % 10);
+        let caller = CallerId::new(1).credential(number % 10);
         harness.push(&queue_key(caller, &format!("{number}")), 1);
     }
     harness.next();
@@ -271,21 +273,21 @@ fn the_demand_ahead_of_a_caller_is_projected_by_level() {
     let ahead = |harness: &Harness, queue_key: &QueueKey, cost| {
         harness.queue.tokens_ahead(queue_key, cost, bucket)
     };
-    let victim = queue_key(Caller::new(2), "");
+    let victim = queue_key(CallerId::new(2), "");
     assert!(ahead(&harness, &victim, 1) <= 2, "{}", ahead(&harness, &victim, 1));
-    let another = queue_key(Caller::new(1).credential(99), "");
+    let another = queue_key(CallerId::new(1).credential(99), "");
     assert!(ahead(&harness, &another, 1) <= 12 + 1, "{}", ahead(&harness, &another, 1));
     for seed in 1..50 {
         let mut harness = Harness::new(seed);
         for _ in 0..60 {
-            let caller = Caller::new(harness.below(4)).credential(harness.below(3));
+            let caller = CallerId::new(harness.below(4)).credential(harness.below(3));
             let cost = 1 + harness.below(9);
             harness.push(&queue_key(caller, ""), cost);
             if harness.below(3) == 0 {
                 harness.next();
             }
         }
-        let newcomer = queue_key(Caller::new(harness.below(5)).credential(harness.below(4)), "");
+        let newcomer = queue_key(CallerId::new(harness.below(5)).credential(harness.below(4)), "");
         let projected = harness.queue.tokens_ahead(&newcomer, 5, harness.bucket);
         let waiter = harness.push(&newcomer, 5);
         let mut actual = 0;

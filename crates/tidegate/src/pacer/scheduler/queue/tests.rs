@@ -19,7 +19,7 @@ impl Demands for One {
 
 fn queue_key(tenant: &str) -> QueueKey {
     QueueKey {
-        caller: Caller::ANYBODY,
+        caller: CallerId::UNSPECIFIED,
         priority: Priority::Normal,
         tenant: tenant.into(),
         weight: 1,

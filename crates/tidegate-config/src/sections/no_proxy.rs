@@ -18,15 +18,15 @@ use ipnet::IpNet;
 /// - Any of these except a network, followed by `:port`: on that port only.
 ///
 /// ```
-/// use tidegate_config::Bypass;
-/// let bypass = Bypass::new(["internal.test", "10.0.0.0/8", "127.0.0.1:11434"])?;
-/// assert!(bypass.covers(&"https://llm.internal.test/v1".parse()?));
-/// assert!(bypass.covers(&"http://127.0.0.1:11434".parse()?));
-/// assert!(!bypass.covers(&"http://127.0.0.1:8000".parse()?));
+/// use tidegate_config::NoProxy;
+/// let no_proxy = NoProxy::new(["internal.test", "10.0.0.0/8", "127.0.0.1:11434"])?;
+/// assert!(no_proxy.matches(&"https://llm.internal.test/v1".parse()?));
+/// assert!(no_proxy.matches(&"http://127.0.0.1:11434".parse()?));
+/// assert!(!no_proxy.matches(&"http://127.0.0.1:8000".parse()?));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bypass(Vec<Entry>);
+pub struct NoProxy(Vec<Entry>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
@@ -49,21 +49,21 @@ enum Host {
      optionally with a port, or *"
 )]
 #[non_exhaustive]
-pub struct BypassError;
+pub struct NoProxyError;
 
-impl Bypass {
+impl NoProxy {
     /// Parses entries; empty ones are ignored.
     ///
     /// # Errors
     /// If an entry is invalid.
-    pub fn new<'e>(entries: impl IntoIterator<Item = &'e str>) -> Result<Self, BypassError> {
+    pub fn new<'e>(entries: impl IntoIterator<Item = &'e str>) -> Result<Self, NoProxyError> {
         let entries = entries.into_iter().map(str::trim).filter(|entry| !entry.is_empty());
         entries.map(str::parse).collect::<Result<_, _>>().map(Self)
     }
 
     /// Returns whether `uri` is reached without a proxy.
     #[must_use]
-    pub fn covers(&self, uri: &Uri) -> bool {
+    pub fn matches(&self, uri: &Uri) -> bool {
         let host = uri.host().unwrap_or_default();
         let host = without_brackets(host).trim_end_matches('.').to_ascii_lowercase();
         let default_port = if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
@@ -89,9 +89,9 @@ impl Host {
 }
 
 impl FromStr for Entry {
-    type Err = BypassError;
+    type Err = NoProxyError;
 
-    fn from_str(text: &str) -> Result<Self, BypassError> {
+    fn from_str(text: &str) -> Result<Self, NoProxyError> {
         if let Ok(network) = text.parse() {
             return Ok(Self { host: Host::Network(network), port: None });
         }
@@ -99,7 +99,7 @@ impl FromStr for Entry {
             return Ok(Self { host: Host::Network(network), port: None });
         }
         let (host, port) = match text.rsplit_once(':') {
-            Some((host, port)) => (host, Some(port.parse().map_err(|_| BypassError)?)),
+            Some((host, port)) => (host, Some(port.parse().map_err(|_| NoProxyError)?)),
             None => (text, None),
         };
         if host == "*" {
@@ -112,7 +112,7 @@ impl FromStr for Entry {
         let domain = domain.trim_end_matches('.').to_ascii_lowercase();
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
         if domain.is_empty() || !domain.bytes().all(plain) {
-            return Err(BypassError);
+            return Err(NoProxyError);
         }
         Ok(Self { host: Host::Domain(domain), port })
     }
@@ -128,7 +128,7 @@ fn without_brackets(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
-impl fmt::Display for Bypass {
+impl fmt::Display for NoProxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, Entry { host, port }) in self.0.iter().enumerate() {
             if index > 0 {
@@ -175,16 +175,16 @@ mod tests {
             ("*:8080", "http://any.test:8080", true),
             ("*:8080", "http://any.test", false),
         ] {
-            let bypass = Bypass::new([entry]).unwrap();
-            assert_eq!(bypass.covers(&url.parse().unwrap()), covered, "{entry} {url}");
+            let no_proxy = NoProxy::new([entry]).unwrap();
+            assert_eq!(no_proxy.matches(&url.parse().unwrap()), covered, "{entry} {url}");
         }
-        assert!(!Bypass::new(["", " "]).unwrap().covers(&"http://a.test".parse().unwrap()));
+        assert!(!NoProxy::new(["", " "]).unwrap().matches(&"http://a.test".parse().unwrap()));
     }
 
     #[test]
     fn entry_without_a_host_is_rejected() {
         for entry in ["10.0.0.0/99", "http://a.test", "a b", "a.test:port", ".", "a*b"] {
-            assert_eq!(Bypass::new([entry]), Err(BypassError), "{entry}");
+            assert_eq!(NoProxy::new([entry]), Err(NoProxyError), "{entry}");
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::values::fields::Path;
 use crate::values::postgres_url::PostgresUrlError;
 use crate::values::redis_url::RedisUrlError;
 use crate::values::secret::without_credentials;
-use crate::values::setting::Place;
+use crate::values::setting::Position;
 use crate::values::size::{ByteSize, SizeError};
 use crate::values::value::{Node, Value};
 
@@ -33,7 +33,7 @@ pub enum Rule {
     },
     /// A key that occurs twice in one table.
     #[error("is given twice")]
-    Twice,
+    Duplicate,
     /// A required key that is missing.
     #[error("is required")]
     Required,
@@ -50,18 +50,18 @@ pub enum Rule {
     #[error("must be true or false")]
     NotBool,
     /// Not an integer, or below the minimum.
-    #[error("must be a whole number >= {least}")]
+    #[error("must be a whole number >= {min}")]
     NotWhole {
         /// Smallest allowed value.
-        least: u64,
+        min: u64,
     },
     /// Not an integer within bounds.
-    #[error("must be a whole number between {least} and {most}")]
+    #[error("must be a whole number between {min} and {max}")]
     NotBetween {
         /// Smallest allowed value.
-        least: u64,
+        min: u64,
         /// Largest allowed value.
-        most: u64,
+        max: u64,
     },
     /// An admission tier whose limit is not a token bucket.
     #[error("is a tier of [admission] and must be a token bucket: set capacity and rate")]
@@ -73,12 +73,12 @@ pub enum Rule {
     #[error("must be below {0}")]
     NotBelow(&'static str),
     /// A factor outside its bounds.
-    #[error("must be a number from {least} to {most}")]
+    #[error("must be a number from {min} to {max}")]
     NotFactor {
         /// Smallest allowed value.
-        least: f64,
+        min: f64,
         /// Largest allowed value.
-        most: f64,
+        max: f64,
     },
     /// Not a valid model name or pattern. Contains the maximum length.
     #[error(
@@ -100,7 +100,7 @@ pub enum Rule {
     AllowedClient,
     /// An integer that does not fit 64 bits.
     #[error("must be at most {}", u64::MAX)]
-    TooBig,
+    ExceedsU64,
     /// Not one of the allowed words.
     #[error("must be one of {}", .0.join(", "))]
     NotOneOf(&'static [&'static str]),
@@ -117,16 +117,16 @@ pub enum Rule {
     #[error(transparent)]
     Size(#[from] SizeError),
     /// A memory size below the minimum.
-    #[error("must be at least {least}")]
-    TooLittle {
+    #[error("must be at least {min}")]
+    TooSmall {
         /// Smallest usable size.
-        least: ByteSize,
+        min: ByteSize,
     },
     /// A kind of store that this version does not support.
     #[error(
         "{scheme} stores are not supported; use \"memory:\" or a URL such as redis://host:6379"
     )]
-    StoreNotServed {
+    UnsupportedStore {
         /// The URL scheme.
         scheme: String,
     },
@@ -153,7 +153,7 @@ pub enum Rule {
         "belongs to {kind}, but `{other}` makes this {other_kind}; a policy has one kind: {}",
         KINDS
     )]
-    Mixed {
+    MixedPolicyKinds {
         /// The kind that the key belongs to.
         kind: &'static str,
         /// A key of the policy's first kind.
@@ -163,7 +163,7 @@ pub enum Rule {
     },
     /// A policy without any key that determines its kind.
     #[error("has no key that defines a policy; a policy is one of: {}", KINDS)]
-    Kindless,
+    NoPolicyKind,
     /// Both `rate` and `tokens_per_second`.
     #[error("means the same as `rate`; set only one of them")]
     TwoRates,
@@ -175,7 +175,7 @@ pub enum Rule {
     Strict,
     /// A setting that must not come from the database, with the reason.
     #[error("cannot be set in the database: {0}")]
-    NotOperational(&'static str),
+    NotInDatabase(&'static str),
     /// A variable that matches several settings.
     #[error("matches more than one setting: {}; set it in the file instead", .0.join(" or "))]
     Ambiguous(Vec<String>),
@@ -205,7 +205,7 @@ pub enum Rule {
         "requires the in-process store (store.url = \"memory:\"); a shared store keeps its buckets \
          across restarts by itself"
     )]
-    NothingToSave,
+    SnapshotNeedsMemoryStore,
     /// Not a database URL.
     #[error(
         "must be \"none\", \"sqlite:\" (a file in the state directory), \"sqlite:PATH\" or a \
@@ -273,7 +273,7 @@ pub enum Rule {
     },
     /// Model names for a provider that is not a fallback.
     #[error("is not in the `fallback` list of this provider, so its model names are never used")]
-    NotAFallback,
+    NotInFallbackList,
     /// Not a model name.
     #[error("must be a model name of 1 to 256 characters")]
     ModelName,
@@ -282,25 +282,25 @@ pub enum Rule {
     ModelInPath,
     /// Not a path of a certificate file.
     #[error("must be the path of a PEM file of root certificates")]
-    RootsFile,
+    CertificateFile,
     /// The certificate file could not be read.
     #[error("cannot be read: {0}")]
-    RootsUnreadable(String),
+    CertificateFileUnreadable(String),
     /// The certificate file contains no certificate, or is too large to be one.
     #[error("contains no certificate; a PEM certificate begins with a BEGIN CERTIFICATE line")]
-    NoRoots,
+    NoCertificates,
     /// An invalid certificate, by its position in the file.
     #[error("contains an invalid certificate, number {0} in the file")]
-    BrokenRoot(usize),
+    InvalidCertificate(usize),
     /// Not a valid proxy URL.
     #[error(transparent)]
     Proxy(tidegate_providers::request::RequestError),
     /// Not a valid `no_proxy` entry.
     #[error(transparent)]
-    Bypass(crate::sections::bypass::BypassError),
+    NoProxy(crate::sections::no_proxy::NoProxyError),
     /// A provider that falls back to itself.
     #[error("must not name the provider itself")]
-    OwnFallback,
+    SelfFallback,
     /// A fallback to a mock provider, which has no HTTP address.
     #[error("must not name {0:?}, which is a mock: the gateway cannot send calls to it")]
     MockFallback(String),
@@ -345,7 +345,7 @@ pub enum Rule {
     NeverRetried(u16),
     /// `ramp_floor` without `ramp_up`.
     #[error("requires ramp_up, which is not set; set it, such as ramp_up = \"60s\"")]
-    NoRamp,
+    RampFloorWithoutRamp,
     /// Not a number.
     #[error("must be a number")]
     NotNumber,
@@ -411,7 +411,7 @@ fn suggestion(what: &str, nearest: Option<&str>, known: &[impl Borrow<str>]) -> 
 
 /// A value that violates a rule.
 #[derive(Debug)]
-pub struct Fault {
+pub struct Violation {
     /// Path of the key, such as `limits.client.capacity`; empty for the text as a whole.
     pub key: String,
     /// The value as given, truncated to one line; `None` if it may contain a password.
@@ -419,10 +419,10 @@ pub struct Fault {
     /// The violated rule.
     pub rule: Rule,
     /// Where the value was set.
-    pub place: Place,
+    pub position: Position,
 }
 
-impl Fault {
+impl Violation {
     /// Creates a violation for `value`. The value is left out if it may contain a secret.
     #[must_use]
     pub fn at(path: Path<'_>, value: &Value<'_>, rule: Rule) -> Self {
@@ -433,11 +433,11 @@ impl Fault {
             _ => path.may_hold_secret(""),
         };
         let shown = (!is_secret).then(|| value.to_string());
-        Self { key: path.to_string(), value: shown, rule, place: value.place }
+        Self { key: path.to_string(), value: shown, rule, position: value.position }
     }
 }
 
-impl Fault {
+impl Violation {
     /// Creates a violation for `value` at the path `names`.
     pub(crate) fn at_names(names: &[impl AsRef<str>], value: &Value<'_>, rule: Rule) -> Self {
         with_path(Path::Root, names, |path| Self::at(path, value, rule))
@@ -454,9 +454,9 @@ impl Fault {
     }
 
     /// Creates a violation at the path `names`, without a value.
-    pub(crate) fn of_names(names: &[impl AsRef<str>], rule: Rule, place: Place) -> Self {
+    pub(crate) fn of_names(names: &[impl AsRef<str>], rule: Rule, position: Position) -> Self {
         let key = with_path(Path::Root, names, |path| path.to_string());
-        Self { key, value: None, rule, place }
+        Self { key, value: None, rule, position }
     }
 }
 
@@ -468,7 +468,7 @@ fn with_path<T>(path: Path<'_>, names: &[impl AsRef<str>], make: impl FnOnce(Pat
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.key.as_str(), &self.value) {
             ("", None) => {}

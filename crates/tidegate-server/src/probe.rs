@@ -1,7 +1,7 @@
 //! Checks whether the configured providers can be reached from this machine.
 
 use http::Uri;
-use tidegate_config::{Plan, ProviderPlan};
+use tidegate_config::{Config, ProviderConfig};
 use tidegate_llm::client::{Client, Roots};
 use tidegate_llm::proxy::Proxy;
 use tokio::task::JoinSet;
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 /// Result of an attempt to reach a provider.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Reached {
+pub struct ProbeResult {
     /// Name of the provider.
     pub provider: String,
     /// Its configured base URL.
@@ -20,31 +20,31 @@ pub struct Reached {
     pub error: Option<String>,
 }
 
-/// Returns the names of the providers that [`reach`] tries: those with settings of their own in the
-/// configuration.
+/// Returns the names of the providers that [`probe_providers`] tries: those with settings of their
+/// own in the configuration.
 #[must_use]
-pub fn configured_providers(plan: &Plan) -> Vec<&str> {
+pub fn configured_providers(plan: &Config) -> Vec<&str> {
     configured(plan).map(|(name, _)| name).collect()
 }
 
-fn configured(plan: &Plan) -> impl Iterator<Item = (&str, &ProviderPlan)> {
+fn configured(plan: &Config) -> impl Iterator<Item = (&str, &ProviderConfig)> {
     let providers = plan.providers.iter().map(|(name, provider)| (name.as_str(), provider));
-    providers.filter(|(_, it)| it.is_configured() && it.has_path())
+    providers.filter(|(_, it)| it.is_configured() && it.has_gateway_path())
 }
 
 /// Tries to reach every configured provider concurrently: name resolution, TCP and TLS within the
 /// provider's connect timeout, through its proxy and with its root certificates. No API key is
 /// sent. Calls `on_result` with each result as soon as it is known.
-pub async fn reach(plan: &Plan, mut on_result: impl FnMut(Reached)) {
+pub async fn probe_providers(plan: &Config, mut on_result: impl FnMut(ProbeResult)) {
     let mut probes = JoinSet::new();
     for (name, provider) in configured(plan) {
         let base_url = provider.base_url.value.clone();
-        let proxy = plan.proxy.on_the_way_to(&base_url).cloned();
+        let proxy = plan.proxy.proxy_for(&base_url).cloned();
         let (name, provider) = (name.to_owned(), provider.clone());
         probes.spawn(async move {
             let result = probe(&provider, proxy.clone()).await;
             let proxy = proxy.map(|proxy| proxy.host_port().to_owned());
-            Reached { provider: name, base_url, proxy, error: result.err() }
+            ProbeResult { provider: name, base_url, proxy, error: result.err() }
         });
     }
     while let Some(done) = probes.join_next().await {
@@ -54,7 +54,7 @@ pub async fn reach(plan: &Plan, mut on_result: impl FnMut(Reached)) {
     }
 }
 
-async fn probe(provider: &ProviderPlan, proxy: Option<Proxy>) -> Result<(), String> {
+async fn probe(provider: &ProviderConfig, proxy: Option<Proxy>) -> Result<(), String> {
     let uri: Uri =
         provider.base_url.value.parse().map_err(|_| "base_url is not a valid URL".to_owned())?;
     let roots = provider.roots().map(|roots| Roots::from_der(roots.to_vec()));

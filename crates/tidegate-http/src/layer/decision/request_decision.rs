@@ -11,7 +11,7 @@ use crate::field::Report;
 /// without limits if none applies or the store failed. Of several layers the innermost wins. Cheap
 /// to clone.
 #[derive(Clone, Debug)]
-pub struct Decided(Arc<Inner>);
+pub struct RequestDecision(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -21,7 +21,7 @@ struct Inner {
     degraded: Option<FailureRule>,
 }
 
-impl Decided {
+impl RequestDecision {
     pub(crate) fn new(
         reports: &[Report<'_>],
         retry: Option<Retry>,

@@ -3,27 +3,27 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::fault::{Fault, Rule};
 use crate::layers::environment::Environment;
 use crate::layers::file::state_directory;
 use crate::layers::variables::UnknownVariable;
-use crate::sections::admin::AdminPlan;
-use crate::sections::admission::AdmissionPlan;
-use crate::sections::api::ApiPlan;
-use crate::sections::database::{self, DatabasePlan};
-use crate::sections::gateway::GatewayPlan;
+use crate::sections::admin::AdminConfig;
+use crate::sections::admission::AdmissionConfig;
+use crate::sections::api::ApiConfig;
+use crate::sections::database::{self, DatabaseConfig};
+use crate::sections::gateway::GatewayConfig;
 use crate::sections::keys::{self, KnownKey};
 use crate::sections::limits::Limits;
 use crate::sections::listen::Listen;
 use crate::sections::modules::Modules;
-use crate::sections::providers::{self, ProviderPlan};
-use crate::sections::proxy::ProxyPlan;
+use crate::sections::providers::{self, ProviderConfig};
+use crate::sections::proxy::ProxyConfig;
 use crate::sections::read_context::ReadContext;
-use crate::sections::store::StorePlan;
+use crate::sections::store::StoreConfig;
 use crate::values::fields::{Fields, Path};
 use crate::values::setting::{Setting, Source};
 use crate::values::value::Value;
 use crate::values::value_kind::ValueKind;
+use crate::violation::{Rule, Violation};
 use crate::warning::Warning;
 
 pub(crate) const KEYS: &[KnownKey] = &[KnownKey::new(
@@ -38,30 +38,30 @@ pub(crate) const KEYS: &[KnownKey] = &[KnownKey::new(
 /// The complete, validated configuration.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Plan {
+pub struct Config {
     /// Directory for state files. Default: `$XDG_STATE_HOME/tidegate`, else
     /// `$HOME/.local/state/tidegate`, else `/var/lib/tidegate`.
     pub state_dir: Setting<PathBuf>,
     /// `[listen]`: listener addresses.
     pub listen: Listen,
     /// `[store]`: where buckets are kept.
-    pub store: StorePlan,
+    pub store: StoreConfig,
     /// `[database]`: where settings changed at run time are kept.
-    pub database: DatabasePlan,
+    pub database: DatabaseConfig,
     /// `[admin]`: access to the admin API.
-    pub admin: AdminPlan,
+    pub admin: AdminConfig,
     /// `[limits.NAME]`: limits that requests can refer to.
     pub limits: Limits,
     /// `[api]`: options of the HTTP API.
-    pub api: ApiPlan,
+    pub api: ApiConfig,
     /// `[admission]`: three-tier admission.
-    pub admission: AdmissionPlan,
+    pub admission: AdmissionConfig,
     /// `[gateway]`: options for calls to all providers.
-    pub gateway: GatewayPlan,
+    pub gateway: GatewayConfig,
     /// `[providers.NAME]`: LLM providers that the gateway forwards to.
-    pub providers: BTreeMap<String, ProviderPlan>,
+    pub providers: BTreeMap<String, ProviderConfig>,
     /// `[proxy]`: outbound HTTP proxies.
-    pub proxy: ProxyPlan,
+    pub proxy: ProxyConfig,
     /// `[modules.*]`: modules of the library stack.
     pub modules: Modules,
     /// The file that was read, if any.
@@ -72,20 +72,20 @@ pub struct Plan {
     pub warnings: Vec<Warning>,
 }
 
-impl Default for Plan {
+impl Default for Config {
     fn default() -> Self {
         Self {
             state_dir: Setting::default(state_directory(&Environment::default())),
             listen: Listen::default(),
-            store: StorePlan::default(),
-            database: DatabasePlan::default(),
-            admin: AdminPlan::default(),
+            store: StoreConfig::default(),
+            database: DatabaseConfig::default(),
+            admin: AdminConfig::default(),
             limits: Limits::default(),
-            api: ApiPlan::default(),
-            admission: AdmissionPlan::default(),
-            gateway: GatewayPlan::default(),
+            api: ApiConfig::default(),
+            admission: AdmissionConfig::default(),
+            gateway: GatewayConfig::default(),
             providers: providers::shipped(),
-            proxy: ProxyPlan::default(),
+            proxy: ProxyConfig::default(),
             modules: Modules::default(),
             file: None,
             unknown_variables: Vec::new(),
@@ -94,66 +94,68 @@ impl Default for Plan {
     }
 }
 
-impl Plan {
-    /// Reads the merged layers. Violations are added to `faults`, and the settings they concern
+impl Config {
+    /// Reads the merged layers. Violations are added to `violations`, and the settings they concern
     /// keep their defaults.
     pub(crate) fn read(
         tree: &Value<'_>,
         context: &mut ReadContext<'_>,
-        faults: &mut Vec<Fault>,
+        violations: &mut Vec<Violation>,
     ) -> Self {
         let state_dir = Setting::default(state_directory(context.environment));
-        let mut plan = Self { state_dir, ..Self::default() };
+        let mut config = Self { state_dir, ..Self::default() };
         let root = Path::Root;
-        let Some(mut top) = Fields::open(tree, root, &keys::below(""), faults) else { return plan };
-        plan.state_dir.replace(top.setting("state_dir", directory));
+        let Some(mut top) = Fields::open(tree, root, &keys::below(""), violations) else {
+            return config;
+        };
+        config.state_dir.replace(top.setting("state_dir", directory));
         for entry in top.entries() {
-            let (key, faults) = (&*entry.key, top.faults());
+            let (key, violations) = (&*entry.key, top.violations());
             let path = Path::Key(&root, key);
             // Names of limits and providers are chosen by the user.
             let fields = match key {
-                "limits" | "providers" => Fields::any(&entry.value, path, faults),
+                "limits" | "providers" => Fields::open_any(&entry.value, path, violations),
                 "listen" | "store" | "database" | "admin" | "api" | "admission" | "gateway"
                 | "proxy" | "modules" => {
-                    Fields::open(&entry.value, path, &keys::below(key), faults)
+                    Fields::open(&entry.value, path, &keys::below(key), violations)
                 }
                 _ => None,
             };
             let Some(mut fields) = fields else { continue };
             match key {
-                "listen" => plan.listen = Listen::read(&mut fields),
-                "store" => plan.store = StorePlan::read(&mut fields),
-                "database" => plan.database = DatabasePlan::read(&mut fields),
-                "admin" => plan.admin = AdminPlan::read(&mut fields),
-                "limits" => plan.limits = Limits::read(&mut fields),
-                "api" => plan.api = ApiPlan::read(&mut fields),
-                "admission" => plan.admission = AdmissionPlan::read(&mut fields),
-                "gateway" => plan.gateway = GatewayPlan::read(&mut fields),
-                "providers" => plan.providers = providers::read(&mut fields, context),
-                "proxy" => plan.proxy = ProxyPlan::read(&mut fields),
-                "modules" => plan.modules = Modules::read(&mut fields),
+                "listen" => config.listen = Listen::read(&mut fields),
+                "store" => config.store = StoreConfig::read(&mut fields),
+                "database" => config.database = DatabaseConfig::read(&mut fields),
+                "admin" => config.admin = AdminConfig::read(&mut fields),
+                "limits" => config.limits = Limits::read(&mut fields),
+                "api" => config.api = ApiConfig::read(&mut fields),
+                "admission" => config.admission = AdmissionConfig::read(&mut fields),
+                "gateway" => config.gateway = GatewayConfig::read(&mut fields),
+                "providers" => config.providers = providers::read(&mut fields, context),
+                "proxy" => config.proxy = ProxyConfig::read(&mut fields),
+                "modules" => config.modules = Modules::read(&mut fields),
                 _ => {}
             }
         }
-        plan.check_tiers(&mut top);
-        plan
+        config.check_tiers(&mut top);
+        config
     }
 
     /// Rejects limits that cannot serve as admission tiers, if any layer configures admission.
     fn check_tiers(&self, top: &mut Fields<'_, '_>) {
         let (limits, admission) = (top.get("limits"), top.get("admission"));
-        let admission_is_set = admission.is_some_and(|it| it.place.source != Source::Default);
+        let admission_is_set = admission.is_some_and(|it| it.position.source != Source::Default);
         let Some(limits) = limits.filter(|_| admission_is_set) else { return };
         let root = Path::Root;
         let path = Path::Key(&root, "limits");
         // Violations of the table itself have been reported already.
-        let mut new_faults = Vec::new();
-        let Some(mut fields) = Fields::any(limits, path, &mut new_faults) else { return };
-        fields.faults().clear();
+        let mut new_violations = Vec::new();
+        let Some(mut fields) = Fields::open_any(limits, path, &mut new_violations) else { return };
+        fields.violations().clear();
         for tier in self.admission.unusable_tiers(&self.limits) {
-            fields.refuse(tier, Rule::NotATier);
+            fields.report(tier, Rule::NotATier);
         }
-        top.faults().append(&mut new_faults);
+        top.violations().append(&mut new_violations);
     }
 
     /// Returns the keys of settings that differ and take effect only after a restart, such as
@@ -166,7 +168,7 @@ impl Plan {
 }
 
 /// Compares one setting of two plans.
-type Differs = fn(&Plan, &Plan) -> bool;
+type Differs = fn(&Config, &Config) -> bool;
 
 /// Settings that take effect only after a restart.
 pub(crate) const NEEDS_RESTART: &[(&str, Differs)] = &[
