@@ -14,19 +14,10 @@ const MAX_CRATES: usize = 2;
 /// Generic names whose meaning follows from their module.
 const LOCAL_NAMES: &[&str] = &["Inner", "State", "Reader", "Kind", "Entry"];
 
-/// Names that still exceed the maximum. The list only shrinks: an entry that is no longer needed is
-/// an error.
-const STILL_SHARED: &[&str] = &["Target"];
-
 /// Checks that no public type name is declared in more than two crates.
 pub(super) fn check(files: &[TextFile], findings: &mut Findings) {
-    check_with(files, STILL_SHARED, findings);
-}
-
-fn check_with(files: &[TextFile], still_shared: &[&str], findings: &mut Findings) {
-    let declared = declarations(files);
-    for (name, crates) in &declared {
-        if crates.len() > MAX_CRATES && !still_shared.contains(&name.as_str()) {
+    for (name, crates) in &declarations(files) {
+        if crates.len() > MAX_CRATES {
             let list: Vec<&str> = crates.iter().map(String::as_str).collect();
             findings.error(
                 name,
@@ -35,16 +26,6 @@ fn check_with(files: &[TextFile], still_shared: &[&str], findings: &mut Findings
                      after its role in its crate",
                     list.len(),
                     list.join(", "),
-                ),
-            );
-        }
-    }
-    for name in still_shared {
-        if declared.get(*name).is_none_or(|crates| crates.len() <= MAX_CRATES) {
-            findings.error(
-                "xtask/src/tidy/names.rs",
-                format!(
-                    "`{name}` is in at most {MAX_CRATES} crates now. Remove it from STILL_SHARED"
                 ),
             );
         }
@@ -112,12 +93,12 @@ fn identifier(text: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn errors(files: &[(&str, &str)], still_shared: &[&str]) -> Vec<String> {
+    fn errors(files: &[(&str, &str)]) -> Vec<String> {
         let file =
             |(path, text): &(&str, &str)| TextFile { path: (*path).into(), text: (*text).into() };
         let files: Vec<TextFile> = files.iter().map(file).collect();
         let mut findings = Findings::default();
-        check_with(&files, still_shared, &mut findings);
+        check(&files, &mut findings);
         findings.errors
     }
 
@@ -125,7 +106,7 @@ mod tests {
     fn in_crates(count: usize, text: &str) -> Vec<String> {
         let paths: Vec<String> = (0..count).map(|n| format!("crates/c{n}/src/a.rs")).collect();
         let files: Vec<_> = paths.iter().map(|path| (path.as_str(), text)).collect();
-        errors(&files, &[])
+        errors(&files)
     }
 
     #[test]
@@ -161,16 +142,6 @@ mod tests {
         let text = "pub struct Rule;";
         let elsewhere =
             [("crates/a/tests/a.rs", text), ("bench/src/a.rs", text), ("crates/b/src/a.rs", text)];
-        assert!(errors(&elsewhere, &[]).is_empty());
-    }
-
-    #[test]
-    fn the_list_of_names_that_are_still_shared_only_shrinks() {
-        let text = "pub struct Rule;";
-        let files = [("crates/a/src/a.rs", text), ("crates/b/src/a.rs", text)];
-        let three = [files[0], files[1], ("crates/c/src/a.rs", text)];
-        assert!(errors(&three, &["Rule"]).is_empty());
-        assert_eq!(errors(&files, &["Rule"]).len(), 1);
-        assert_eq!(errors(&[], &["Rule"]).len(), 1);
+        assert!(errors(&elsewhere).is_empty());
     }
 }
