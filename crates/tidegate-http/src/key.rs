@@ -132,11 +132,11 @@ impl<K: KeySource + ?Sized> KeySource for std::sync::Arc<K> {
 #[cfg_attr(feature = "tower", doc = "```")]
 #[cfg_attr(not(feature = "tower"), doc = "```ignore")]
 /// use tidegate::{Limiter, Policy};
-/// use tidegate_http::key::{self, Missing};
-/// use tidegate_http::layer::Rule;
+/// use tidegate_http::key::{self, MissingKey};
+/// use tidegate_http::layer::LimitRule;
 ///
 /// let users = Limiter::new(Policy::per_second(5).build()?);
-/// let rule = Rule::new(users, key::bearer()).missing(Missing::Unauthorized);
+/// let rule = LimitRule::new(users, key::bearer()).missing(MissingKey::Unauthorized);
 /// # Ok::<(), tidegate::PolicyError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 //! [`GuardedStore`] is itself a store. It adds three things to the store inside:
 //!
 //! - **Timeout.** No call takes longer than 50 ms by default, or three quarters of the caller's
-//!   deadline if that is less ([`within`]), to the millisecond. A call that timed out may have been
-//!   charged. Nothing but holds is ever sent twice.
+//!   deadline if that is less ([`with_deadline`]), to the millisecond. A call that timed out may
+//!   have been charged. Nothing but holds is ever sent twice.
 //! - **Circuit breaker.** After three consecutive failures the store counts as down: callers no
 //!   longer touch it and are answered at once. One background task probes it, first after 100 ms,
 //!   then at growing intervals of at most 5 s, each shortened at random by up to a quarter. The

@@ -94,7 +94,7 @@ impl<'a> Report<'a> {
     pub const UNNAMED: &'static str = "default";
 
     /// Reports `limit` after `outcome`. Concurrency limits count concurrent requests, all others
-    /// requests, unless [`counting`](Self::counting) sets another unit.
+    /// requests, unless [`with_unit`](Self::with_unit) sets another unit.
     #[must_use]
     pub fn of(limit: &'a Limit, outcome: &Outcome) -> Self {
         let (window, unit) = match limit.policy() {

@@ -87,7 +87,8 @@ impl Peer {
         written.expect("the test that started this peer has ended");
     }
 
-    /// In the peer: waits for a line sent with [`Peer::say`]. Returns `None` at the end of input.
+    /// In the peer: waits for a line sent with [`Peer::send_line`]. Returns `None` at the end of
+    /// input.
     #[must_use]
     pub fn read_line() -> Option<String> {
         io::stdin().lines().next().and_then(Result::ok)
