@@ -41,9 +41,9 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Creates the health of a server that is shutting down once `draining` is set. `undecided`
+    /// Creates the health of a server that is shutting down once `draining` is set. `denying_limits`
     /// returns the number of limits that currently deny because the store is down; see
-    /// [`undecided`].
+    /// [`denying_limits`].
     pub(crate) fn new(
         draining: StopSignal,
         denying_limits: impl Fn() -> usize + Send + Sync + 'static,

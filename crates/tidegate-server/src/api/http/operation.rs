@@ -92,7 +92,7 @@ impl<'v> Operation<'v> {
         }
     }
 
-    /// Creates the request to the engine. `lines` must be the [lines](Self::lines) of this
+    /// Creates the request to the engine. `items` must be the [items](Self::items) of this
     /// operation.
     pub(super) fn request<'a>(
         &'a self,
