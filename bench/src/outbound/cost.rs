@@ -16,10 +16,10 @@ use http::{Request, Response};
 use http_body_util::Full;
 use indicatif::ProgressBar;
 use tidegate_llm::adapter::Adapter;
-use tidegate_llm::plan::{Constraint, RawConstraint, Source};
+use tidegate_llm::plan::{Constraint, ConstraintSource, RawConstraint};
 use tidegate_llm::rate_limit::{Account, RateLimitLayer};
 use tidegate_llm::retry::RetryLayer;
-use tidegate_llm::{Answer, Call, CallError};
+use tidegate_llm::{Call, CallError, CallResponse};
 use tidegate_providers::request::Target;
 use tidegate_providers::{
     Chat, Credential, Dialect, Dimension, Reading, Reply, ReportedLimits, Usage,
@@ -120,7 +120,7 @@ impl Contender for Caller {
         repeat(&self.runtime, requests, async || {
             let answer = model.clone().oneshot(self.call.clone()).await;
             match answer {
-                Ok(answer) => answer.whole().await.is_ok(),
+                Ok(answer) => answer.into_reply().await.is_ok(),
                 Err(_) => false,
             }
         })
@@ -130,13 +130,14 @@ impl Contender for Caller {
 /// A service that answers at once.
 fn instant(
     reported: ReportedLimits,
-) -> impl Service<Call, Response = Answer, Error = CallError, Future: Send> + Clone + Send + 'static
+) -> impl Service<Call, Response = CallResponse, Error = CallError, Future: Send> + Clone + Send + 'static
 {
     service_fn(move |_: Call| {
         let mut reply = Reply::default();
         reply.text.push_str("Elbe");
         reply.usage = Some(Usage { input: 9, output: 2, ..Usage::default() });
-        let answer = Answer::complete("openai".into(), reply).told(reported.clone(), None);
+        let answer =
+            CallResponse::complete("openai".into(), reply).with_head(reported.clone(), None);
         ready(Ok::<_, CallError>(answer))
     })
 }
@@ -156,7 +157,10 @@ fn reported_limits() -> ReportedLimits {
 }
 
 fn adapter() -> Result<
-    impl Service<Call, Response = Answer, Error = CallError, Future: Send> + Clone + Send + 'static,
+    impl Service<Call, Response = CallResponse, Error = CallError, Future: Send>
+    + Clone
+    + Send
+    + 'static,
 > {
     let http = service_fn(|_: Request<Full<Bytes>>| {
         let mut response = Response::new(Full::new(Bytes::from_static(BODY.as_bytes())));
@@ -190,7 +194,7 @@ fn limited<S>(service: S) -> Result<<RateLimitLayer as Layer<S>>::Service> {
         ..RawConstraint::default()
     };
     let account = Account::builder("openai", &Credential::new(KEY))
-        .limits(Constraint::try_new(&raw)?, Source::Override);
+        .limits(Constraint::try_new(&raw)?, ConstraintSource::Override);
     Ok(RateLimitLayer::new(account.build()?, MODEL).layer(service))
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use tidegate_llm::{Answer, Call, CallError};
+use tidegate_llm::{Call, CallError, CallResponse};
 use tidegate_sim::{CallEnding, Simulator};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
@@ -113,9 +113,9 @@ async fn agent(model: Model, queue: Arc<Mutex<Vec<Call>>>) -> u64 {
 
 async fn ask<S>(model: S, call: Call) -> Result<(), CallError>
 where
-    S: Service<Call, Response = Answer, Error = CallError>,
+    S: Service<Call, Response = CallResponse, Error = CallError>,
 {
-    model.oneshot(call).await?.whole().await.map(drop)
+    model.oneshot(call).await?.into_reply().await.map(drop)
 }
 
 #[cfg(test)]

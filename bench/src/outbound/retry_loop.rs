@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leaky_bucket::RateLimiter;
-use tidegate_llm::{Answer, Call, CallError};
+use tidegate_llm::{Call, CallError, CallResponse};
 use tokio::time::sleep;
 use tower::ServiceExt as _;
 
@@ -44,7 +44,7 @@ impl RetryLoop {
     }
 
     /// Tries until there is a response, or no retry is left.
-    pub(super) async fn call(self, call: Call) -> Result<Answer, CallError> {
+    pub(super) async fn call(self, call: Call) -> Result<CallResponse, CallError> {
         let (mut retries, mut longest) = (0, BASE);
         loop {
             if let Some(bucket) = &self.bucket {

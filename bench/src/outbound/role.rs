@@ -1,10 +1,10 @@
 //! The measured clients.
 
 use anyhow::Result;
-use tidegate_llm::plan::{Constraint, RawConstraint, Source};
+use tidegate_llm::plan::{Constraint, ConstraintSource, RawConstraint};
 use tidegate_llm::rate_limit::{Account, RateLimitLayer};
 use tidegate_llm::retry::RetryLayer;
-use tidegate_llm::{Answer, Call, CallError};
+use tidegate_llm::{Call, CallError, CallResponse};
 use tidegate_providers::Credential;
 use tidegate_sim::Simulator;
 use tower::util::BoxCloneService;
@@ -15,7 +15,7 @@ use super::retry_loop::RetryLoop;
 use super::scenario::{KEY, MODEL, Scenario};
 
 /// A model with any layers.
-pub(super) type Model = BoxCloneService<Call, Answer, CallError>;
+pub(super) type Model = BoxCloneService<Call, CallResponse, CallError>;
 
 /// The roles in the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Role {
         }
         let mut account = Account::builder("openai", &Credential::new(KEY));
         if self == Self::Configured {
-            account = account.limits(part(scenario)?, Source::Override);
+            account = account.limits(part(scenario)?, ConstraintSource::Override);
         }
         let limits = RateLimitLayer::new(account.build()?, MODEL);
         let retry = RetryLayer::new("openai").seed(seed);

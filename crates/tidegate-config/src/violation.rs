@@ -5,7 +5,7 @@ use std::fmt;
 
 use tidegate::{LimitError, PolicyError, ScheduleError};
 use tidegate_core::DecimalError;
-use tidegate_llm::plan::Invalid;
+use tidegate_llm::plan::InvalidSettings;
 
 use crate::values::duration::DurationError;
 use crate::values::fields::Path;
@@ -357,10 +357,10 @@ pub enum Rule {
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
-impl From<Invalid> for Rule {
+impl From<InvalidSettings> for Rule {
     /// The rule of the first mistake: for what has one value.
-    fn from(invalid: Invalid) -> Self {
-        Self::Module(invalid.faults().map(|(_, _, rule)| rule).next().unwrap_or_default())
+    fn from(invalid: InvalidSettings) -> Self {
+        Self::Module(invalid.violations().map(|(_, _, rule)| rule).next().unwrap_or_default())
     }
 }
 

@@ -15,7 +15,7 @@ pub enum Warning {
         /// Provider and, if any, endpoint or model, such as `openai` or `openai embeddings`.
         provider: String,
         /// Reason and replacement.
-        warning: tidegate_llm::settings::Warning,
+        warning: tidegate_llm::settings::ConcurrencyWarning,
     },
     /// An endpoint or model allows more concurrent calls than its provider.
     InnerConcurrency {
@@ -29,7 +29,7 @@ pub enum Warning {
         most: NonZeroU32,
     },
     /// `MAX_CONCURRENT_THREADS` is invalid and was replaced.
-    Cap(tidegate_llm::settings::Warning),
+    Cap(tidegate_llm::settings::ConcurrencyWarning),
     /// An invalid number of retries was replaced.
     InvalidRetries {
         /// Name of the provider.

@@ -106,7 +106,7 @@ impl GatewayBuilder {
     pub fn build(self) -> Result<Gateway, GatewayError> {
         let http = match self.http {
             Some(http) => http,
-            None => HttpService::new(Client::of_bodies()?),
+            None => HttpService::new(Client::with_body_type()?),
         };
         let memory = MemoryBudget::new(self.max_memory);
         let engines = Engines::new(self.engine);

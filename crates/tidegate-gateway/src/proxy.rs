@@ -10,7 +10,7 @@ use std::task::Poll;
 use crate::error::BoxError;
 use bytes::Bytes;
 use http::{Method, Request, Response};
-use tidegate_llm::{CallError, Terms};
+use tidegate_llm::{CallError, CallOptions};
 use tidegate_providers::request::{Purpose, is_free, is_override, is_reading, plain_path};
 use tidegate_providers::{Credential, Dialect, Endpoint, RequestSummary};
 
@@ -223,18 +223,19 @@ impl Proxy<'_> {
         options: &RequestOptions,
     ) -> Response<ResponseBody> {
         let ChargedAccount { entry, endpoint, credential } = charged_account;
-        let mut terms = Terms::new(endpoint);
+        let mut call_options = CallOptions::new(endpoint);
         let tenant = options.tenant.clone();
         let caller = CallerIdentity { peer: self.peer, credential, tenant };
         self.context.set_model(request.summary.model.as_deref());
-        terms.caller = caller.pacer_caller();
-        terms.tenant = caller.tenant.clone();
-        terms.priority = options.priority;
-        terms.max_wait = Some(options.max_wait.unwrap_or(self.route.upstream.max_wait));
+        call_options.caller = caller.pacer_caller();
+        call_options.tenant = caller.tenant.clone();
+        call_options.priority = options.priority;
+        call_options.max_wait = Some(options.max_wait.unwrap_or(self.route.upstream.max_wait));
         let stack = self.route.stack(&entry);
         self.context.start_waiting(entry, caller);
         let request = Arc::new(request);
-        let call = Call { request: request.clone(), context: self.context.clone(), terms };
+        let call =
+            Call { request: request.clone(), context: self.context.clone(), options: call_options };
         let result = self.unless_drained(pin!(stack.1.call(call))).await;
         self.context.stop_waiting();
         match result {
@@ -319,8 +320,8 @@ impl Proxy<'_> {
             estimate: None,
             resend_policy: ResendPolicy::IfNotProcessed,
         });
-        let (context, terms) = (self.context.clone(), Terms::default());
-        let call = Call { request: request.clone(), context, terms };
+        let (context, call_options) = (self.context.clone(), CallOptions::default());
+        let call = Call { request: request.clone(), context, options: call_options };
         match self.route.client.forward(call).await {
             Ok(response) => response.into_response(),
             Err(error) => self.failure_response(&request, &error),

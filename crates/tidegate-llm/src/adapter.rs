@@ -38,7 +38,7 @@ use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
 use crate::call::connection::find_kind;
-use crate::call::{Answer, BoxError, Broken, Call, CallError, ConnectionError};
+use crate::call::{BoxError, Call, CallError, CallResponse, ConnectionError, ConnectionFailure};
 use body::Bounds;
 use event_stream::EventStream;
 use head::Head;
@@ -71,8 +71,8 @@ const TOO_LARGE: &str = "request_too_large";
 /// let base_url = "http://127.0.0.1:11434";
 /// let target = Target::new(Dialect::Ollama, base_url, "llama3", &Credential::none())?;
 /// let adapter = Adapter::new(http, "ollama", target);
-/// let answer = adapter.oneshot(Call::new(Chat::user("A river?"))).await?;
-/// assert_eq!(answer.whole().await?.text, "Elbe");
+/// let response = adapter.oneshot(Call::new(Chat::user("A river?"))).await?;
+/// assert_eq!(response.into_reply().await?.text, "Elbe");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -159,9 +159,9 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    type Response = Answer;
+    type Response = CallResponse;
     type Error = CallError;
-    type Future = Pin<Box<dyn Future<Output = Result<Answer, CallError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<CallResponse, CallError>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         let settings = &self.settings;
@@ -183,7 +183,9 @@ where
                 Ok(Err(error)) => return Err(settings.no_response(error.into())),
                 Err(_) => {
                     let error = ConnectionError::FirstByte(settings.timeout);
-                    return Err(settings.broken(Broken::TimedOut, Some(error.into())));
+                    return Err(
+                        settings.connection_error(ConnectionFailure::TimedOut, Some(error.into()))
+                    );
                 }
             };
             Span::current().record("http.response.status_code", response.status().as_u16());
@@ -211,7 +213,7 @@ impl Settings {
             true => self.target.encode_streamed(call.chat()),
             false => self.target.encode(call.chat()),
         };
-        let request = encoded.map_err(|error| CallError::Request {
+        let request = encoded.map_err(|error| CallError::InvalidRequest {
             provider: self.provider.clone(),
             source: error.into(),
         })?;
@@ -231,7 +233,7 @@ impl Settings {
         self: Arc<Self>,
         response: Response<B>,
         is_streamed: bool,
-    ) -> Result<Answer, CallError>
+    ) -> Result<CallResponse, CallError>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
@@ -259,35 +261,38 @@ impl Settings {
                 let body = body.map_err(|error| self.body_error(error))?;
                 let reply =
                     decode(dialect, &body).map_err(|error| self.decode_error(error, &head))?;
-                Ok(Answer::complete(provider, reply).told(head.reported_limits, head.request_id))
+                Ok(CallResponse::complete(provider, reply)
+                    .with_head(head.reported_limits, head.request_id))
             }
             true => {
                 let mut events = EventStream::new(body, self, head.clone());
                 events.wait_for_content().await?;
                 let events = Box::pin(events);
-                Ok(Answer::streamed(provider, events).told(head.reported_limits, head.request_id))
+                Ok(CallResponse::streamed(provider, events)
+                    .with_head(head.reported_limits, head.request_id))
             }
         }
     }
 
-    fn broken(&self, broken: Broken, source: Option<BoxError>) -> CallError {
-        CallError::Connection { provider: self.provider.clone(), broken, source }
+    fn connection_error(&self, kind: ConnectionFailure, source: Option<BoxError>) -> CallError {
+        CallError::Connection { provider: self.provider.clone(), kind, source }
     }
 
     /// Creates the error of an attempt without a response head.
     fn no_response(&self, error: BoxError) -> CallError {
-        self.broken(broken(&*error), Some(error))
+        self.connection_error(connection_failure(&*error), Some(error))
     }
 }
 
 /// Determines how a connection failed from the error of an HTTP service.
 ///
-/// A [`ConnectionError`] among the sources decides. Otherwise the result is [`Broken::Refused`] for
-/// an I/O error of that kind, and [`Broken::Cut`] for anything else. Other HTTP clients than that of
-/// this crate report by a [`ConnectionError`] that nothing was sent.
+/// A [`ConnectionError`] among the sources decides. Otherwise the result is
+/// [`ConnectionFailure::Refused`] for an I/O error of that kind, and [`ConnectionFailure::Closed`]
+/// for anything else. Other HTTP clients than that of this crate report by a [`ConnectionError`]
+/// that nothing was sent.
 #[must_use]
-pub fn broken(error: &(dyn Error + 'static)) -> Broken {
-    find_kind(error).unwrap_or(Broken::Cut)
+pub fn connection_failure(error: &(dyn Error + 'static)) -> ConnectionFailure {
+    find_kind(error).unwrap_or(ConnectionFailure::Closed)
 }
 
 /// Reads the body of an error response: what arrives within five seconds, at most 1 MiB.

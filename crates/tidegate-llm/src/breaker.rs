@@ -2,10 +2,10 @@
 //!
 //! A circuit is closed at first. Consecutive failures open it, as many as
 //! [`BreakerSettings`](tidegate_core::breaker::BreakerSettings) says. While it is open, calls fail
-//! at once with [`CallError::Open`](crate::CallError::Open) and nothing is sent. After a pause one
-//! call is let through as a trial. If the provider responds, the circuit closes; if the trial
-//! fails, the next pause is longer. A trial that is dropped before its deadline makes way for
-//! another.
+//! at once with [`CallError::CircuitOpen`](crate::CallError::CircuitOpen) and nothing is sent.
+//! After a pause one call is let through as a trial. If the provider responds, the circuit closes;
+//! if the trial fails, the next pause is longer. A trial that is dropped before its deadline makes
+//! way for another.
 //!
 //! - Server errors, overload, timeouts and broken connections count as failures. Rate limits and
 //!   bad requests do not, since the provider responded. They do not end a run of failures either,

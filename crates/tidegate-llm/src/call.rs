@@ -1,9 +1,9 @@
 //! Calls: a chat and the options for sending it.
 
-mod answer;
 pub(crate) mod connection;
 mod error;
 pub(crate) mod ready;
+mod response;
 mod scope;
 
 use std::fmt;
@@ -13,10 +13,10 @@ use std::time::Duration;
 use tidegate::pacer::{CallerId, Priority};
 use tidegate_providers::{Chat, Endpoint, tokens};
 
-pub use answer::Answer;
-pub use connection::{Broken, ConnectionError};
+pub use connection::{ConnectionError, ConnectionFailure};
 pub(crate) use error::BoxError;
 pub use error::CallError;
+pub use response::CallResponse;
 pub(crate) use scope::Scope;
 
 /// A chat and the options for sending it. Cheap to clone, since every attempt takes a clone.
@@ -35,13 +35,13 @@ pub struct Call {
     input_tokens: Arc<OnceLock<u64>>,
     is_streamed: bool,
     /// How the call waits.
-    terms: Terms,
+    options: CallOptions,
 }
 
 /// How a call waits for permits and retries.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Terms {
+pub struct CallOptions {
     /// Where the call comes from, if callers are not trusted. Callers take turns, then their
     /// tenants.
     pub caller: CallerId,
@@ -57,7 +57,7 @@ pub struct Terms {
     pub endpoint: Endpoint,
 }
 
-impl Terms {
+impl CallOptions {
     /// Creates the defaults for a call to an endpoint.
     #[must_use]
     pub fn new(endpoint: Endpoint) -> Self {
@@ -78,7 +78,7 @@ impl Terms {
     }
 }
 
-impl Default for Terms {
+impl Default for CallOptions {
     fn default() -> Self {
         Self::new(Endpoint::default())
     }
@@ -92,7 +92,7 @@ impl Call {
             chat: chat.into(),
             input_tokens: Arc::default(),
             is_streamed: false,
-            terms: Terms::default(),
+            options: CallOptions::default(),
         }
     }
 
@@ -106,14 +106,14 @@ impl Call {
     /// Sets the tenant. Tenants take turns. Default: all calls share one tenant.
     #[must_use]
     pub fn tenant(mut self, name: &str) -> Self {
-        self.terms.tenant = Some(name.into());
+        self.options.tenant = Some(name.into());
         self
     }
 
     /// Sets the priority class. Default: [`Priority::Normal`].
     #[must_use]
     pub const fn priority(mut self, priority: Priority) -> Self {
-        self.terms.priority = priority;
+        self.options.priority = priority;
         self
     }
 
@@ -122,7 +122,7 @@ impl Call {
     /// unlimited.
     #[must_use]
     pub const fn max_wait(mut self, span: Duration) -> Self {
-        self.terms.max_wait = Some(span);
+        self.options.max_wait = Some(span);
         self
     }
 
@@ -130,14 +130,14 @@ impl Call {
     /// the retry layer.
     #[must_use]
     pub const fn deadline(mut self, span: Duration) -> Self {
-        self.terms.deadline = Some(span);
+        self.options.deadline = Some(span);
         self
     }
 
     /// Sets the endpoint, whose limits apply if it has any. Default: `chat`.
     #[must_use]
     pub fn endpoint(mut self, endpoint: Endpoint) -> Self {
-        self.terms.endpoint = endpoint;
+        self.options.endpoint = endpoint;
         self
     }
 
@@ -159,7 +159,7 @@ impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
             .field("is_streamed", &self.is_streamed)
-            .field("terms", &self.terms)
+            .field("options", &self.options)
             .finish_non_exhaustive()
     }
 }
@@ -172,12 +172,12 @@ impl From<Chat> for Call {
 
 /// What the layers need to know of a call. Implemented by [`Call`], and by requests of programs
 /// that use the layers with their own request type.
-pub trait Outgoing {
+pub trait OutgoingCall {
     /// Returns how the call waits.
-    fn terms(&self) -> &Terms;
+    fn options(&self) -> &CallOptions;
 
     /// Returns how the call waits, mutably: a retry shortens the deadline.
-    fn terms_mut(&mut self) -> &mut Terms;
+    fn options_mut(&mut self) -> &mut CallOptions;
 
     /// Returns the model, if it differs from the one that the layer was created for.
     fn model(&self) -> Option<&str> {
@@ -208,13 +208,13 @@ pub trait Outgoing {
 /// Counts the input tokens of a call sent beyond the expected ones.
 pub(crate) type ExtraInput = Box<dyn Fn() -> u64 + Send + Sync>;
 
-impl Outgoing for Call {
-    fn terms(&self) -> &Terms {
-        &self.terms
+impl OutgoingCall for Call {
+    fn options(&self) -> &CallOptions {
+        &self.options
     }
 
-    fn terms_mut(&mut self) -> &mut Terms {
-        &mut self.terms
+    fn options_mut(&mut self) -> &mut CallOptions {
+        &mut self.options
     }
 
     fn input_tokens(&self) -> u64 {

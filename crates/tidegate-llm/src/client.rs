@@ -105,14 +105,14 @@ impl From<rustls::Error> for ConnectionError {
 
 impl Client {
     /// Creates a client with the root certificates of the system, for bodies in memory. See
-    /// [`of_bodies`](Client::of_bodies).
+    /// [`with_body_type`](Client::with_body_type).
     ///
     /// # Errors
     ///
     /// Fails if TLS cannot be set up. Missing roots are reported by the first request that needs
     /// them.
     pub fn new() -> Result<Self, ConnectionError> {
-        Self::of_bodies()
+        Self::with_body_type()
     }
 }
 
@@ -128,7 +128,7 @@ where
     ///
     /// Fails if TLS cannot be set up. Missing roots are reported by the first request that needs
     /// them.
-    pub fn of_bodies() -> Result<Self, ConnectionError> {
+    pub fn with_body_type() -> Result<Self, ConnectionError> {
         let (tls, roots_error) = match roots::native() {
             Ok(native) => (roots::tls_with_roots(native)?, None),
             Err(error) => (roots::tls_without_roots()?, Some(error)),
@@ -195,8 +195,8 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapter::broken;
-    use crate::call::Broken;
+    use crate::adapter::connection_failure;
+    use crate::call::ConnectionFailure;
 
     #[tokio::test]
     async fn without_roots_https_fails_with_the_reason() {
@@ -206,13 +206,13 @@ mod tests {
         let mut client = Client { inner: Arc::new(inner) };
         let request = |url| Request::post(url).body(Full::new(Bytes::new())).unwrap();
         let error = client.call(request("https://127.0.0.1:1/")).await.unwrap_err();
-        assert_eq!(broken(&error), Broken::Tls);
+        assert_eq!(connection_failure(&error), ConnectionFailure::Tls);
         assert_eq!(
             error.to_string(),
             "the request was not sent: no connection: the root certificates of the system cannot \
              be loaded: no such file"
         );
         let error = client.call(request("http://127.0.0.1:1/")).await.unwrap_err();
-        assert_eq!(broken(&error), Broken::Refused, "http needs no roots");
+        assert_eq!(connection_failure(&error), ConnectionFailure::Refused, "http needs no roots");
     }
 }

@@ -16,9 +16,10 @@
 //!
 //! If all of them fail, the caller gets the error of the first provider, since that is the one it
 //! called; the other errors are logged. If the first error is final but another provider may
-//! succeed later, the error contains both ([`CallError::Unrescued`](crate::CallError::Unrescued)),
-//! so that a retry layer outside can retry. A response that was handed out is no longer watched.
-//! Readiness is that of the first service: only calls fall back.
+//! succeed later, the error contains both
+//! ([`CallError::FallbackFailed`](crate::CallError::FallbackFailed)), so that a retry layer outside
+//! can retry. A response that was handed out is no longer watched. Readiness is that of the first
+//! service: only calls fall back.
 
 mod layer;
 mod service;
@@ -26,5 +27,5 @@ mod suitability;
 mod target;
 
 pub use layer::{FallbackLayer, MAX_TARGETS};
-pub use suitability::unsuitable;
+pub use suitability::unsuitable_reason;
 pub(crate) use target::Target;

@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 use tidegate_providers::{Chat, Provider, Reply, StopReason, Usage, tokens};
 use tower_service::Service;
 
-use crate::call::{Answer, Call, CallError};
+use crate::call::{Call, CallError, CallResponse};
 use event_stream::EventStream;
 pub use step::Step;
 use step::{Ending, Outcome};
@@ -38,10 +38,10 @@ const MAX_REMEMBERED: usize = 1_024;
 ///
 /// let error = mock.clone().oneshot(call.clone()).await.unwrap_err();
 /// assert_eq!(error.class(), Class::Overloaded);
-/// let answer = mock.clone().oneshot(call).await?;
-/// assert_eq!(answer.whole().await?.text, "Elbe");
+/// let response = mock.clone().oneshot(call).await?;
+/// assert_eq!(response.into_reply().await?.text, "Elbe");
 ///
-/// assert_eq!(mock.seen(), 2);
+/// assert_eq!(mock.call_count(), 2);
 /// assert_eq!(mock.calls()[1].chat(), &Chat::user("A river?"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
@@ -100,7 +100,7 @@ impl Mock {
 
     /// Returns the total number of calls.
     #[must_use]
-    pub fn seen(&self) -> u64 {
+    pub fn call_count(&self) -> u64 {
         self.lock().seen
     }
 
@@ -121,9 +121,9 @@ impl Mock {
 }
 
 impl Service<Call> for Mock {
-    type Response = Answer;
+    type Response = CallResponse;
     type Error = CallError;
-    type Future = Pin<Box<dyn Future<Output = Result<Answer, CallError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<CallResponse, CallError>> + Send>>;
 
     fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         Poll::Ready(Ok(()))
@@ -140,15 +140,15 @@ impl Service<Call> for Mock {
                 Outcome::Reply(reply, ending) => (fill_in(reply, call.chat()), ending),
                 Outcome::Fail(fail) => return Err(fail.error(provider)),
             };
-            let answer = match (call.is_streamed(), ending) {
-                (false, Ending::Whole) => Answer::complete(provider, reply),
-                (false, Ending::BrokenOff(fail)) => return Err(fail.error(provider)),
+            let response = match (call.is_streamed(), ending) {
+                (false, Ending::Complete) => CallResponse::complete(provider, reply),
+                (false, Ending::Interrupted(fail)) => return Err(fail.error(provider)),
                 (true, ending) => {
                     let event_stream = EventStream::new(provider.clone(), reply, ending, pause);
-                    Answer::streamed(provider, Box::pin(event_stream))
+                    CallResponse::streamed(provider, Box::pin(event_stream))
                 }
             };
-            Ok(answer.told(reported, None))
+            Ok(response.with_head(reported, None))
         })
     }
 }
@@ -169,7 +169,7 @@ impl fmt::Debug for Mock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mock")
             .field("provider", &self.provider)
-            .field("seen", &self.seen())
+            .field("seen", &self.call_count())
             .finish_non_exhaustive()
     }
 }

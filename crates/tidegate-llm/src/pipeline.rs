@@ -17,7 +17,7 @@ use tower_service::Service;
 
 pub use handler::{Permits, Planned, RateLimitHandler};
 
-use crate::call::{Answer, Call, CallError, Outgoing};
+use crate::call::{Call, CallError, CallResponse, OutgoingCall};
 use crate::plan::{PlanRequest, Planner, TokenEstimate};
 
 /// A planner, a rate-limit handler and an API in sequence.
@@ -48,7 +48,7 @@ pub struct Pipeline<S> {
 
 impl<S> Pipeline<S>
 where
-    S: Service<Call, Response = Answer, Error = CallError>,
+    S: Service<Call, Response = CallResponse, Error = CallError>,
 {
     /// Creates a pipeline.
     pub fn new(planner: Planner, limits: RateLimitHandler, api: S) -> Self {
@@ -61,10 +61,10 @@ where
     /// When the limits of the request are invalid, or the call fails.
     pub async fn run(&mut self, request: &PlanRequest, call: Call) -> Result<Reply, CallError> {
         let plan = self.planner.plan(request)?.with_estimate(estimate(&call));
-        let planned = Planned::new(call, plan).asked_by(request);
+        let planned = Planned::new(call, plan).with_request(request);
         let Planned { command, permits, .. } = self.limits.handle(planned).await;
         std::future::poll_fn(|context| self.api.poll_ready(context)).await?;
-        let reply = self.api.call(command).await?.whole().await?;
+        let reply = self.api.call(command).await?.into_reply().await?;
         if let (Some(permits), Some(usage)) = (permits, reply.usage) {
             permits.settle(&usage).await;
         }

@@ -2,8 +2,8 @@
 //!
 //! A [`Constraint`] contains the limits of a provider. A [`Planner`] finds the one for a call: the
 //! user's override first, then a [capability](Planner::capability) of the provider, then a
-//! [`TierTable`], then a default. The [`Plan`] carries the constraint and its [`Source`], so that
-//! it is visible why a call is limited. An [`Inference`] finds the provider of a model;
+//! [`TierTable`], then a default. The [`Plan`] carries the constraint and its [`ConstraintSource`],
+//! so that it is visible why a call is limited. An [`Inference`] finds the provider of a model;
 //! [`by_model`], [`by_user`] and [`by_endpoint`] derive the key that shares a limit.
 //!
 //! Nothing here waits, counts or sends. Limits of providers without a dated public source are not
@@ -31,14 +31,14 @@ pub use key::{by_endpoint, by_model, by_user};
 pub use planner::{DEFAULT_MODEL, PlanRequest, Planner};
 pub use raw::RawConstraint;
 pub use tier::TierTable;
-pub use violation::Invalid;
+pub use violation::InvalidSettings;
 pub(crate) use violation::{Checks, Rule, burst, rate};
 
 /// Where a constraint comes from, in order of precedence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
-pub enum Source {
+pub enum ConstraintSource {
     /// Override by the user.
     Override,
     /// The provider's capability.
@@ -50,7 +50,7 @@ pub enum Source {
     Default,
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ConstraintSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Override => "override",
@@ -96,7 +96,7 @@ impl TokenEstimate {
 /// assert_eq!(Plan::default().constraint, None);
 /// let plan = Planner::default().plan(&PlanRequest::new().model("gpt-4o"))?;
 /// assert_eq!(plan.to_string(), "requests_per_minute=60 burst=1 (default)");
-/// # Ok::<(), tidegate_llm::plan::Invalid>(())
+/// # Ok::<(), tidegate_llm::plan::InvalidSettings>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -104,7 +104,7 @@ pub struct Plan {
     /// Constraint to enforce; `None` means no limit.
     pub constraint: Option<Constraint>,
     /// Source of the constraint.
-    pub source: Source,
+    pub source: ConstraintSource,
     /// Estimate of tokens, if known.
     pub estimate: Option<TokenEstimate>,
 }
@@ -112,7 +112,7 @@ pub struct Plan {
 impl Plan {
     /// Creates a plan with a constraint.
     #[must_use]
-    pub const fn constrained(constraint: Constraint, source: Source) -> Self {
+    pub const fn constrained(constraint: Constraint, source: ConstraintSource) -> Self {
         Self { constraint: Some(constraint), source, estimate: None }
     }
 
@@ -137,7 +137,7 @@ impl Plan {
     ///
     /// ```
     /// use tidegate_llm::Dimension;
-    /// use tidegate_llm::plan::{Constraint, Plan, RawConstraint, Source, TokenEstimate};
+    /// use tidegate_llm::plan::{Constraint, Plan, RawConstraint, ConstraintSource, TokenEstimate};
     /// let apart = RawConstraint { output_tokens_per_minute: Some(600), ..RawConstraint::default() };
     /// let estimate = TokenEstimate {
     ///     min_tokens: 70,
@@ -145,11 +145,11 @@ impl Plan {
     ///     max_tokens: 100,
     ///     input_tokens: Some(70),
     /// };
-    /// let plan = Plan::constrained(Constraint::try_new(&apart)?, Source::Override);
+    /// let plan = Plan::constrained(Constraint::try_new(&apart)?, ConstraintSource::Override);
     /// let plan = plan.with_estimate(estimate);
     /// assert_eq!(plan.reserved(Dimension::OutputTokens), 30);
     /// assert_eq!(plan.reserved(Dimension::InputTokens), 0);
-    /// # Ok::<(), tidegate_llm::plan::Invalid>(())
+    /// # Ok::<(), tidegate_llm::plan::InvalidSettings>(())
     /// ```
     #[must_use]
     pub fn reserved(&self, dimension: Dimension) -> u64 {

@@ -43,7 +43,7 @@ pub use account::{Account, CONCURRENCY_CEILING, default_concurrency};
 pub use account_group::AccountGroup;
 pub use all_keys::ALL_KEYS_MULTIPLE;
 pub(crate) use bucket::limit_name;
-pub use bucket::own_engine;
+pub use bucket::local_engine;
 pub use builder::{AccountBuilder, log_pool};
 pub use footprint::account_footprint;
 pub use limit_view::{LimitView, QueueView};

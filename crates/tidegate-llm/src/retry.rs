@@ -9,9 +9,9 @@
 //!   that got the same delay do not all come back at the same instant.
 //! - All retries to a provider share a budget ([`RetryLayer::budget`]), so that an outage does not
 //!   cause a retry storm.
-//! - Waiting for an open circuit breaker ([`CallError::Open`]) is not a retry: nothing was sent. It
-//!   takes nothing from the budget, and does not count as an attempt for as long as the delays of
-//!   the schedule last.
+//! - Waiting for an open circuit breaker ([`CallError::CircuitOpen`]) is not a retry: nothing was
+//!   sent. It takes nothing from the budget, and does not count as an attempt for as long as the
+//!   delays of the schedule last.
 //! - A call holds no permit while it waits for a retry: the permit ended with the failed attempt.
 //! - Waits for permits and delays between attempts share one limit
 //!   ([`Call::max_wait`](crate::Call::max_wait)). A delay of our own that exceeds the remaining
@@ -23,7 +23,7 @@
 //! of a stream is for its reader to handle.
 //!
 //! [`CallError::NoPermit`]: crate::CallError::NoPermit
-//! [`CallError::Open`]: crate::CallError::Open
+//! [`CallError::CircuitOpen`]: crate::CallError::CircuitOpen
 
 mod budget;
 mod counters;

@@ -12,7 +12,7 @@ mod retry;
 
 pub(crate) use concurrency::concurrency_of;
 pub use concurrency::{
-    DEFAULT_CONCURRENCY_CAP, Warning, default_concurrency, resolve_concurrency,
+    ConcurrencyWarning, DEFAULT_CONCURRENCY_CAP, default_concurrency, resolve_concurrency,
     resolve_concurrency_cap,
 };
 pub(crate) use fallback::{ChainLink, FallbackSettings};

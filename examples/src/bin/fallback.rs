@@ -53,7 +53,7 @@ async fn main() -> Result<()> {
 async fn ask(model: &Model, what: &str) -> Result<()> {
     let answer = model.stream(Chat::user("Name a river.").max_tokens(50)).await?;
     let provider = answer.provider().clone();
-    let reply = answer.whole().await?;
+    let reply = answer.into_reply().await?;
     println!("{what}: {provider} answers {:?}", reply.text);
     Ok(())
 }

@@ -120,10 +120,10 @@ impl RateLimitConfig {
 
 /// Parses a positive number per minute.
 pub(crate) fn rate(value: &Value<'_>) -> Result<NonZeroU32, Rule> {
-    Ok(RateLimitSettings::rate(value.to_signed(1)?)?)
+    Ok(RateLimitSettings::check_rate(value.to_signed(1)?)?)
 }
 
 /// Parses a burst capacity.
 pub(crate) fn capacity(value: &Value<'_>) -> Result<NonZeroU32, Rule> {
-    Ok(RateLimitSettings::capacity(value.to_signed(1)?)?)
+    Ok(RateLimitSettings::check_burst_capacity(value.to_signed(1)?)?)
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
-use tidegate_llm::{Outgoing, Terms};
+use tidegate_llm::{CallOptions, OutgoingCall};
 use tidegate_providers::{Dialect, Endpoint, RequestSummary};
 use tokio::time::Instant;
 
@@ -30,7 +30,7 @@ const WITHOUT_TOKENS: [&str; 4] = ["token_counting", "moderations", "batches", "
 pub(crate) struct Call {
     pub(crate) request: Arc<OutgoingRequest>,
     pub(crate) context: Arc<CallContext>,
-    pub(crate) terms: Terms,
+    pub(crate) options: CallOptions,
 }
 
 /// The request to send.
@@ -187,13 +187,13 @@ impl OutgoingRequest {
     }
 }
 
-impl Outgoing for Call {
-    fn terms(&self) -> &Terms {
-        &self.terms
+impl OutgoingCall for Call {
+    fn options(&self) -> &CallOptions {
+        &self.options
     }
 
-    fn terms_mut(&mut self) -> &mut Terms {
-        &mut self.terms
+    fn options_mut(&mut self) -> &mut CallOptions {
+        &mut self.options
     }
 
     fn model(&self) -> Option<&str> {

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use crate::error::BoxError;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tidegate_llm::{Broken, CallError, ConnectionError};
+use tidegate_llm::{CallError, ConnectionError, ConnectionFailure};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::request::body::size_hint_with_prefix;
@@ -136,7 +136,7 @@ impl StreamedResponse {
                 Poll::Pending => return self.poll_timeout(context),
                 Poll::Ready(Some(Ok(frame))) => frame,
                 Poll::Ready(Some(Err(error))) => {
-                    self.abort(Broken::Cut, None, FailureCause::Connection);
+                    self.abort(ConnectionFailure::Closed, None, FailureCause::Connection);
                     return Poll::Ready(Some(Err(ResponseBodyError::Cut(error))));
                 }
                 Poll::Ready(None) => {
@@ -200,7 +200,11 @@ impl StreamedResponse {
                     after = ?idle,
                     "provider stopped sending; response aborted"
                 );
-                self.abort(Broken::TimedOut, Some(error().into()), FailureCause::IdleTimeout);
+                self.abort(
+                    ConnectionFailure::TimedOut,
+                    Some(error().into()),
+                    FailureCause::IdleTimeout,
+                );
                 return Poll::Ready(Some(Err(ResponseBodyError::TimedOut(error()))));
             }
             timeout.as_mut().reset(deadline);
@@ -215,11 +219,11 @@ impl StreamedResponse {
     }
 
     /// Settles the call as failed and closes the connection to the provider.
-    fn abort(&mut self, broken: Broken, source: Option<BoxError>, cause: FailureCause) {
+    fn abort(&mut self, kind: ConnectionFailure, source: Option<BoxError>, cause: FailureCause) {
         self.rest = ProviderBody::default();
         if let Some(mut call) = self.call.take() {
             let provider = call.client.provider.clone();
-            let error = CallError::Connection { provider, broken, source };
+            let error = CallError::Connection { provider, kind, source };
             call.settle(Ending::Failed(error, cause));
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::header::CONNECTION;
 use http::{HeaderValue, Response};
 use tidegate::pacer::AcquireError;
-use tidegate_llm::{Broken, CallError};
+use tidegate_llm::{CallError, ConnectionFailure};
 use tidegate_providers::{Class, Dialect, Dimension, Provider};
 
 use crate::call_observer::Outcome;
@@ -34,7 +34,7 @@ impl Proxy<'_> {
         dialect: Dialect,
         error: &CallError,
     ) -> Response<ResponseBody> {
-        let is_closed = matches!(error, CallError::Closed(_));
+        let is_closed = matches!(error, CallError::QuotaExhausted(_));
         let original = match error.failure() {
             Some(_) if !is_closed => self.context.original_error(),
             _ => None,
@@ -82,7 +82,7 @@ impl Proxy<'_> {
         let name = &self.route.upstream.name;
         match error {
             CallError::Exhausted { last, .. } => self.describe_error(last),
-            CallError::Unrescued { first, .. } => self.describe_error(first),
+            CallError::FallbackFailed { first, .. } => self.describe_error(first),
             CallError::NoPermit { source, limited_by, after, .. } => match source {
                 AcquireError::QueueFull(waiting) => {
                     let after = after.unwrap_or(DEFAULT_RETRY_AFTER);
@@ -110,7 +110,7 @@ impl Proxy<'_> {
                 }
                 _ => (internal_error(), Outcome::Rejected),
             },
-            CallError::Open { after, .. } => {
+            CallError::CircuitOpen { after, .. } => {
                 (self.breaker_open_error(*after), Outcome::BreakerOpen)
             }
             CallError::Provider(failure) if failure.status.is_informational() => {
@@ -120,7 +120,7 @@ impl Proxy<'_> {
                 );
                 (ProxyError::new(ErrorKind::Unreachable, message), Outcome::Unreachable)
             }
-            CallError::Closed(failure) | CallError::Provider(failure) => {
+            CallError::QuotaExhausted(failure) | CallError::Provider(failure) => {
                 let daily = Dimension::RequestsPerDay.name();
                 if failure.kind.as_deref() == Some(daily) {
                     self.context.set_limited_by(daily);
@@ -131,11 +131,10 @@ impl Proxy<'_> {
                 let after = failure.class.after().filter(|_| failure.after.is_some());
                 (error.retry_after(after), Outcome::Refused)
             }
-            CallError::Connection { provider, broken, .. } => (
-                connection_error(provider, *broken, error.connection_reason()),
-                Outcome::Unreachable,
-            ),
-            CallError::Unreadable { provider, .. } => {
+            CallError::Connection { provider, kind, .. } => {
+                (connection_error(provider, *kind, error.connection_reason()), Outcome::Unreachable)
+            }
+            CallError::InvalidResponse { provider, .. } => {
                 let message =
                     format!("Tidegate: {provider} sent a response that cannot be parsed.");
                 (ProxyError::new(ErrorKind::Unreachable, message), Outcome::Unreachable)
@@ -217,18 +216,22 @@ pub(crate) fn internal_error() -> ProxyError {
 /// Whether the connection failure, if any, may go away soon.
 fn may_succeed_soon(error: &CallError) -> bool {
     match error {
-        CallError::Connection { broken, .. } => broken.may_heal_soon(),
-        CallError::Unrescued { first, .. } => may_succeed_soon(first),
+        CallError::Connection { kind, .. } => kind.may_heal_soon(),
+        CallError::FallbackFailed { first, .. } => may_succeed_soon(first),
         _ => true,
     }
 }
 
 /// Returns the error of a failed connection with its cause.
-fn connection_error(provider: &Provider, broken: Broken, reason: Option<String>) -> ProxyError {
-    let (kind, what) = match broken {
-        Broken::TimedOut => (ErrorKind::Timeout, "did not answer in time"),
-        Broken::ConnectTimedOut => (ErrorKind::Timeout, "could not be reached"),
-        Broken::Cut => (ErrorKind::Unreachable, "closed the connection early"),
+fn connection_error(
+    provider: &Provider,
+    failure: ConnectionFailure,
+    reason: Option<String>,
+) -> ProxyError {
+    let (kind, what) = match failure {
+        ConnectionFailure::TimedOut => (ErrorKind::Timeout, "did not answer in time"),
+        ConnectionFailure::ConnectTimedOut => (ErrorKind::Timeout, "could not be reached"),
+        ConnectionFailure::Closed => (ErrorKind::Unreachable, "closed the connection early"),
         _ => (ErrorKind::Unreachable, "could not be reached"),
     };
     let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();

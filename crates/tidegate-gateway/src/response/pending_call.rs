@@ -131,7 +131,7 @@ impl PendingCall {
             (ending, _) => ending,
         };
         let reservation = self.reservation.take();
-        if let Some(measured) = reservation.as_ref().map(Reservation::measured) {
+        if let Some(measured) = reservation.as_ref().map(Reservation::usage) {
             let has_reported_usage = !measured.is_input_estimated || !measured.is_output_estimated;
             if has_reported_usage || self.usage_reader.uses_tokens() {
                 self.context.set_usage(measured);
@@ -149,7 +149,7 @@ impl PendingCall {
             Ending::Failed(error, cause) => {
                 self.record_failure(&error, cause);
                 if let Some(reservation) = reservation {
-                    reservation.broke_off(&error, None);
+                    reservation.interrupted(&error, None);
                 }
             }
             Ending::CallerGone => drop(reservation),

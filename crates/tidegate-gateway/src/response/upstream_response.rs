@@ -36,11 +36,11 @@ pub(crate) struct UpstreamResponse {
 impl UpstreamResponse {
     /// Attaches the reservation of the call, to be settled with the actual usage.
     pub(crate) fn attach_reservation(&mut self, mut reservation: Reservation) {
-        reservation.heard(&self.reported_limits);
+        reservation.response_started(&self.reported_limits);
         if let Some((limit, _)) = reservation.waited_for().first() {
             self.call.context.set_limited_by(limit);
         }
-        self.call.context.set_reserved(reservation.expected());
+        self.call.context.set_reserved(reservation.expected_tokens());
         self.call.attach_reservation(reservation);
     }
 

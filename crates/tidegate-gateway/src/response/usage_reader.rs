@@ -10,7 +10,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use serde_json::Value;
 use tidegate::clock::wall_now;
 use tidegate_llm::rate_limit::Reservation;
-use tidegate_llm::{Broken, CallError};
+use tidegate_llm::{CallError, ConnectionFailure};
 use tidegate_providers::classify::Rules;
 use tidegate_providers::response::{DecodeError, Decoder, decode_events};
 use tidegate_providers::{Dialect, Event, Failure, Provider, Usage};
@@ -207,7 +207,7 @@ impl UsageReader {
     /// Passes the new events to a reservation.
     pub(crate) fn report_to(&mut self, reservation: Option<&mut Reservation>) {
         let Some(reservation) = reservation else { return };
-        self.events.iter().for_each(|event| reservation.came(event));
+        self.events.iter().for_each(|event| reservation.record_event(event));
         self.events.clear();
     }
 
@@ -258,7 +258,7 @@ impl UsageReader {
         self.report_to(reservation.as_deref_mut());
         self.mode = ReadMode::Off;
         if let Some(reservation) = reservation {
-            reservation.saw_unread(self.estimated_tokens());
+            reservation.record_unread_tokens(self.estimated_tokens());
         }
         self.unread = 0;
         ended
@@ -282,7 +282,11 @@ impl UsageReader {
                     {
                         let source = Some(DecodeError::Cut.into());
                         let provider = provider.clone();
-                        Err(CallError::Connection { provider, broken: Broken::Cut, source })
+                        Err(CallError::Connection {
+                            provider,
+                            kind: ConnectionFailure::Closed,
+                            source,
+                        })
                     }
                     _ => Ok(()),
                 };
@@ -300,7 +304,7 @@ impl UsageReader {
                         Ok(events) => {
                             if let Some(reservation) = reservation {
                                 let words = events.iter().filter_map(Event::words);
-                                words.for_each(|words| reservation.saw(words));
+                                words.for_each(|words| reservation.record_text(words));
                             }
                             return Ok(());
                         }
@@ -311,7 +315,7 @@ impl UsageReader {
             }
         };
         match (usage, reservation) {
-            (Some(usage), Some(reservation)) => reservation.uses(usage),
+            (Some(usage), Some(reservation)) => reservation.record_usage(usage),
             (Some(_), None) => {}
             (None, _) => self.unread = self.unread_size(end, unread),
         }

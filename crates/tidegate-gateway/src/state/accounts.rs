@@ -19,7 +19,7 @@ use tidegate::pacer::SlotPool;
 use tidegate::{Engine, LimitError};
 use tidegate_llm::memory::MemoryBudget;
 use tidegate_llm::rate_limit::{
-    Account, AccountGroup, AccountLimits, LimitView, account_footprint, own_engine,
+    Account, AccountGroup, AccountLimits, LimitView, account_footprint, local_engine,
 };
 use tidegate_llm::telemetry::Observer;
 use tidegate_providers::Credential;
@@ -128,7 +128,7 @@ pub(crate) struct Engines {
 
 impl Engines {
     pub(crate) fn new(own: Engine) -> Self {
-        Self { own, callers: own_engine() }
+        Self { own, callers: local_engine() }
     }
 
     pub(crate) const fn own(&self) -> &Engine {
@@ -302,7 +302,7 @@ impl Accounts {
             .dialect(upstream.dialect)
             .engine(if is_caller_key { &engines.callers } else { &engines.own })
             .observer(observer.clone())
-            .configured(config.limits.clone())
+            .account_limits(config.limits.clone())
             .pool(pool)
             .group(&group)
             .memory(memory);

@@ -81,7 +81,7 @@ pub(crate) async fn inspect(provider_state: &ProviderState) -> ProviderView {
     // Keep the busiest accounts if not all fit.
     selected.sort_by_cached_key(|(owner, account)| {
         let id = account.credential_id().to_owned();
-        (*owner != AccountOwner::Own, Reverse(account.pending()), id)
+        (*owner != AccountOwner::Own, Reverse(account.pending_calls()), id)
     });
     selected.truncate(MAX_ACCOUNTS);
     let mut accounts = Vec::with_capacity(selected.len());

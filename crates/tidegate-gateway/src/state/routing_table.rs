@@ -324,7 +324,7 @@ fn upstream_client(
 fn retry_layer(upstream: &Upstream, shared: &Shared) -> RetryLayer {
     let layer = RetryLayer::new(upstream.name.clone())
         .max_retries(upstream.max_retries)
-        .base(upstream.retry_base)
+        .base_delay(upstream.retry_base)
         .bounded_log()
         .observer(shared.observer.clone());
     layer.log_configured();
@@ -358,7 +358,7 @@ fn named_fallbacks<'u>(
 
 /// Returns why calls cannot fall back from one provider to another, if they cannot.
 fn unsuitable_reason(upstream: &Upstream, other: &Upstream) -> Option<&'static str> {
-    fallback::unsuitable(upstream.dialect, other.dialect, other.credential.is_some())
+    fallback::unsuitable_reason(upstream.dialect, other.dialect, other.credential.is_some())
 }
 
 /// Builds the chain of fallbacks, with the limits of their configured keys.

@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt as _;
 use tidegate::clock::wall_now;
 use tidegate_llm::client::{DEFAULT_CONNECT_TIMEOUT, set_connect_timeout};
-use tidegate_llm::{Broken, CallError, ConnectionError, adapter};
+use tidegate_llm::{CallError, ConnectionError, ConnectionFailure, adapter};
 use tidegate_providers::classify::Rules;
 use tidegate_providers::{Dialect, Failure, Provider, ReportedLimits};
 use tokio::time::{Instant, timeout_at};
@@ -180,9 +180,9 @@ impl UpstreamClient {
         call: &Call,
         parts_with_usage: Option<Vec<Bytes>>,
     ) -> Result<(Response<ProviderBody>, Instant), CallError> {
-        let request = self
-            .request(call, parts_with_usage)
-            .map_err(|source| CallError::Request { provider: self.provider.clone(), source })?;
+        let request = self.request(call, parts_with_usage).map_err(|source| {
+            CallError::InvalidRequest { provider: self.provider.clone(), source }
+        })?;
         let mut sending = self.http.send(request);
         let (first_byte, start) = (self.destination.timeouts.first_byte, Instant::now());
         let content = &call.request.content;
@@ -196,7 +196,9 @@ impl UpstreamClient {
                     return Ok((self.sanitize_response(response)?, sent_at + first_byte));
                 }
                 Ok(Err(error)) => {
-                    return Err(self.connection_error(adapter::broken(&*error), Some(error)));
+                    return Err(
+                        self.connection_error(adapter::connection_failure(&*error), Some(error))
+                    );
                 }
                 Err(_) => {}
             }
@@ -287,7 +289,9 @@ impl UpstreamClient {
         {
             let data = match timeout_at(deadline, body.frame()).await {
                 Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
-                Ok(Some(Err(error))) => return Err(self.connection_error(Broken::Cut, Some(error))),
+                Ok(Some(Err(error))) => {
+                    return Err(self.connection_error(ConnectionFailure::Closed, Some(error)));
+                }
                 Err(_) if first_event.is_empty() => return Err(self.first_byte_error()),
                 // The stream has ended, or was held back long enough.
                 Ok(None) | Err(_) => break,
@@ -338,10 +342,10 @@ impl UpstreamClient {
 
     fn first_byte_error(&self) -> CallError {
         let error = ConnectionError::FirstByte(self.destination.timeouts.first_byte);
-        self.connection_error(Broken::TimedOut, Some(error.into()))
+        self.connection_error(ConnectionFailure::TimedOut, Some(error.into()))
     }
 
-    fn connection_error(&self, broken: Broken, source: Option<BoxError>) -> CallError {
-        CallError::Connection { provider: self.provider.clone(), broken, source }
+    fn connection_error(&self, kind: ConnectionFailure, source: Option<BoxError>) -> CallError {
+        CallError::Connection { provider: self.provider.clone(), kind, source }
     }
 }

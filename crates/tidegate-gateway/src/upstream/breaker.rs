@@ -135,7 +135,7 @@ impl ProviderBreaker {
     /// Refuses a call that should not queue because it could not be sent now. Reserves nothing.
     ///
     /// # Errors
-    /// [`CallError::Open`] while the gate of the provider or the model is open.
+    /// [`CallError::CircuitOpen`] while the gate of the provider or the model is open.
     pub(crate) fn check(&self, key: &str, model: &str) -> Result<(), CallError> {
         let (state, now) = (self.0.lock(), self.0.clock.now());
         if state.settings.is_none() {
@@ -154,8 +154,8 @@ impl ProviderBreaker {
     /// attempts have the same value.
     ///
     /// # Errors
-    /// [`CallError::Open`] while the gate of the provider or the model is open, or slow start
-    /// admits no more calls.
+    /// [`CallError::CircuitOpen`] while the gate of the provider or the model is open, or slow
+    /// start admits no more calls.
     pub(crate) fn admit(
         &self,
         key: &str,
@@ -356,7 +356,7 @@ impl Inner {
     }
 
     fn open_error(&self, after: Duration) -> CallError {
-        CallError::Open { provider: self.provider.clone(), after }
+        CallError::CircuitOpen { provider: self.provider.clone(), after }
     }
 
     /// Logs a state change and notifies the observer.
@@ -389,7 +389,7 @@ impl Inner {
 /// Classifies an error: only failures caused by the provider count.
 fn outcome_of(error: &CallError) -> CallOutcome {
     match error {
-        CallError::Connection { .. } | CallError::Unreadable { .. } => CallOutcome::Failed,
+        CallError::Connection { .. } | CallError::InvalidResponse { .. } => CallOutcome::Failed,
         CallError::Provider(failure) => match failure.class {
             Class::Overloaded => CallOutcome::Failed,
             // A 4xx status concerns this request only. An error in a stream has status 200.
@@ -412,7 +412,7 @@ fn redacted_error(error: &CallError) -> String {
 }
 
 fn is_unreachable(error: &CallError) -> bool {
-    matches!(error, CallError::Connection { broken, .. } if !broken.was_connected())
+    matches!(error, CallError::Connection { kind, .. } if !kind.was_connected())
 }
 
 /// Orders states by severity, worst last.

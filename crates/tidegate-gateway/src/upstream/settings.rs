@@ -11,7 +11,7 @@ use http::uri::Authority;
 use tidegate::pacer::PoolSize;
 use tidegate_core::breaker::BreakerSettings;
 use tidegate_llm::client::{DEFAULT_CONNECT_TIMEOUT, Roots};
-use tidegate_llm::plan::{Constraint, Source};
+use tidegate_llm::plan::{Constraint, ConstraintSource};
 use tidegate_llm::proxy::Proxy;
 use tidegate_llm::rate_limit::{AccountLimits, default_concurrency};
 use tidegate_providers::request::{RequestError, key_field, parse_base_url};
@@ -159,7 +159,7 @@ impl Upstream {
 
     /// Sets the limits of each account, over all models. Default: what the provider reports.
     pub fn limits(mut self, constraint: Constraint) -> Self {
-        self.limits = self.limits.all(constraint, Source::Override);
+        self.limits = self.limits.all(constraint, ConstraintSource::Override);
         self
     }
 

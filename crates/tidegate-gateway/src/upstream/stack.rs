@@ -104,7 +104,7 @@ pub(crate) fn fallback_target(
         let (account, breaker, client) = (account.clone(), breaker.clone(), client.clone());
         let renamed = models.rename(&call.request);
         Box::pin(async move {
-            let renamed = renamed.map_err(|error| CallError::Request {
+            let renamed = renamed.map_err(|error| CallError::InvalidRequest {
                 provider: client.provider.clone(),
                 source: error.into(),
             })?;

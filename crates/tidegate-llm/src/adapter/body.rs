@@ -10,7 +10,7 @@ use http_body_util::BodyExt as _;
 use tidegate_providers::response::DecodeError;
 use tokio::time::{Instant, timeout};
 
-use crate::call::{BoxError, Broken};
+use crate::call::{BoxError, ConnectionFailure};
 
 /// Maximum size of a response: 64 MiB.
 const MAX_BODY: usize = 64 * 1_024 * 1_024;
@@ -62,7 +62,7 @@ impl Bounds {
 /// Why a body could not be read to its end.
 #[derive(Debug)]
 pub(super) enum BodyError {
-    Connection(Broken, Option<BoxError>),
+    Connection(ConnectionFailure, Option<BoxError>),
     TooLong(DecodeError),
 }
 
@@ -82,9 +82,9 @@ where
             Ok(None) => break Ok(()),
             Ok(Some(Ok(frame))) => frame,
             Ok(Some(Err(error))) => {
-                break Err(BodyError::Connection(Broken::Cut, Some(error.into())));
+                break Err(BodyError::Connection(ConnectionFailure::Closed, Some(error.into())));
             }
-            Err(_) => break Err(BodyError::Connection(Broken::TimedOut, None)),
+            Err(_) => break Err(BodyError::Connection(ConnectionFailure::TimedOut, None)),
         };
         let Ok(data) = frame.into_data() else { continue };
         let free = limit - read.len();

@@ -19,7 +19,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::Settings;
 use super::body::BodyError;
 use super::head::Head;
-use crate::call::{BoxError, Broken, CallError};
+use crate::call::{BoxError, CallError, ConnectionFailure};
 
 /// Maximum time from the end marker of a stream to the end of its body. Reading the end of the body
 /// makes the connection reusable.
@@ -78,7 +78,7 @@ where
         // Data after the end marker does not extend the time-out.
         let is_late = self.decoder.is_over() && self.idle_timer.deadline() <= Instant::now();
         if is_late || frame.is_pending() && self.idle_timer.as_mut().poll(context).is_ready() {
-            self.finish(Err(BodyError::Connection(Broken::TimedOut, None)));
+            self.finish(Err(BodyError::Connection(ConnectionFailure::TimedOut, None)));
             return Poll::Ready(());
         }
         let frame = ready!(frame);
@@ -96,7 +96,10 @@ where
                 self.idle_timer.as_mut().reset(Instant::now() + span);
             }
             Some(Err(error)) => {
-                self.finish(Err(BodyError::Connection(Broken::Cut, Some(error.into()))));
+                self.finish(Err(BodyError::Connection(
+                    ConnectionFailure::Closed,
+                    Some(error.into()),
+                )));
             }
             None => self.finish(Ok(())),
         }
@@ -160,9 +163,9 @@ impl Settings {
     /// Converts the error of a body that could not be read to its end.
     pub(super) fn body_error(&self, error: BodyError) -> CallError {
         match error {
-            BodyError::Connection(broken, source) => self.broken(broken, source),
+            BodyError::Connection(kind, source) => self.connection_error(kind, source),
             BodyError::TooLong(error) => {
-                CallError::Unreadable { provider: self.provider.clone(), source: error.into() }
+                CallError::InvalidResponse { provider: self.provider.clone(), source: error.into() }
             }
         }
     }
@@ -174,9 +177,11 @@ impl Settings {
                 let (dialect, provider) = (self.target.dialect(), &self.provider);
                 head.failed(Failure::in_stream(dialect, provider, &body, &self.rules, wall_now()))
             }
-            DecodeError::Cut => self.broken(Broken::Cut, Some(DecodeError::Cut.into())),
+            DecodeError::Cut => {
+                self.connection_error(ConnectionFailure::Closed, Some(DecodeError::Cut.into()))
+            }
             error => {
-                CallError::Unreadable { provider: self.provider.clone(), source: error.into() }
+                CallError::InvalidResponse { provider: self.provider.clone(), source: error.into() }
             }
         }
     }

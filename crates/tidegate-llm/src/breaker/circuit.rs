@@ -9,7 +9,7 @@ use tidegate_core::breaker::{BreakerSettings, CallOutcome, CircuitBreaker, Epoch
 use tidegate_providers::{Class, Provider};
 use tokio::time::Instant;
 
-use crate::call::{Broken, CallError, Scope};
+use crate::call::{CallError, ConnectionFailure, Scope};
 use crate::telemetry::Counter;
 
 /// A call that is dropped this long before its deadline still counts as timed out, since the
@@ -90,7 +90,7 @@ impl Circuit {
             }
             Err(after) => {
                 self.0.refused.up();
-                Err(CallError::Open { provider: self.0.provider.clone(), after })
+                Err(CallError::CircuitOpen { provider: self.0.provider.clone(), after })
             }
         }
     }
@@ -146,8 +146,8 @@ impl Drop for AdmittedCall {
             self.circuit.settle(epoch, CallOutcome::Unknown, None);
             return;
         }
-        let (provider, broken) = (self.circuit.provider.clone(), Broken::TimedOut);
-        let late = CallError::Connection { provider, broken, source: None };
+        let (provider, kind) = (self.circuit.provider.clone(), ConnectionFailure::TimedOut);
+        let late = CallError::Connection { provider, kind, source: None };
         self.circuit.settle(epoch, outcome_of(&late), Some(&late));
     }
 }

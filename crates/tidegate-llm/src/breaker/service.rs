@@ -7,8 +7,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::circuit::Circuit;
-use crate::call::ready::{self, Answering};
-use crate::call::{CallError, Outgoing};
+use crate::call::ready::{self, CallFuture};
+use crate::call::{CallError, OutgoingCall};
 
 /// Wraps services so that they refuse calls while a circuit is open.
 #[derive(Clone, Debug)]
@@ -45,18 +45,18 @@ where
     S: Service<R, Error = CallError> + Clone,
     S::Response: Send + 'static,
     S::Future: Send + 'static,
-    R: Outgoing,
+    R: OutgoingCall,
 {
     type Response = S::Response;
     type Error = CallError;
-    type Future = Answering<S::Response>;
+    type Future = CallFuture<S::Response>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         self.inner.poll_ready(context)
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let admitted = match self.circuit.admit(request.terms().deadline) {
+        let admitted = match self.circuit.admit(request.options().deadline) {
             Ok(admitted) => admitted,
             Err(open) => {
                 // Releases what the inner service reserved for this call.

@@ -20,7 +20,7 @@ const MAX_NAMES: usize = 5;
 /// How a connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Broken {
+pub enum ConnectionFailure {
     /// The connection was refused: no server listens at the address.
     Refused,
     /// The host name cannot be resolved.
@@ -34,14 +34,14 @@ pub enum Broken {
     /// The server sent nothing for too long.
     TimedOut,
     /// The connection ended before the response was complete.
-    Cut,
+    Closed,
 }
 
-impl Broken {
+impl ConnectionFailure {
     /// Returns whether there was a connection, so that the request may have been sent.
     #[must_use]
     pub const fn was_connected(self) -> bool {
-        matches!(self, Self::TimedOut | Self::Cut)
+        matches!(self, Self::TimedOut | Self::Closed)
     }
 
     /// Returns whether a retry within seconds or minutes may succeed. A rejected certificate or a
@@ -54,7 +54,7 @@ impl Broken {
     const fn summary(self) -> &'static str {
         match self {
             Self::TimedOut => "did not answer in time",
-            Self::Cut => "broke the connection",
+            Self::Closed => "broke the connection",
             _ => "cannot be reached",
         }
     }
@@ -66,12 +66,12 @@ impl Broken {
             Self::HostNotFound => Some("host name cannot be resolved"),
             Self::Tls => Some("TLS handshake failed"),
             Self::ConnectTimedOut => Some("connect time-out"),
-            Self::NotConnected | Self::TimedOut | Self::Cut => None,
+            Self::NotConnected | Self::TimedOut | Self::Closed => None,
         }
     }
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for ConnectionFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.summary())?;
         self.detail().map_or(Ok(()), |detail| write!(f, ": {detail}"))
@@ -202,25 +202,27 @@ pub enum ConnectionError {
 impl ConnectionError {
     /// Returns the kind of failure.
     #[must_use]
-    pub fn broken(&self) -> Broken {
+    pub fn kind(&self) -> ConnectionFailure {
         match self {
-            Self::ProxyUnreachable { source, .. } => source.broken(),
-            Self::NotSent(source) => find_kind(&**source).unwrap_or(Broken::NotConnected),
-            Self::NoResponse(source) => find_kind(&**source).unwrap_or(Broken::Cut),
-            Self::HostNotFound { .. } => Broken::HostNotFound,
-            Self::Refused { .. } => Broken::Refused,
+            Self::ProxyUnreachable { source, .. } => source.kind(),
+            Self::NotSent(source) => {
+                find_kind(&**source).unwrap_or(ConnectionFailure::NotConnected)
+            }
+            Self::NoResponse(source) => find_kind(&**source).unwrap_or(ConnectionFailure::Closed),
+            Self::HostNotFound { .. } => ConnectionFailure::HostNotFound,
+            Self::Refused { .. } => ConnectionFailure::Refused,
             Self::Certificate { .. }
             | Self::Handshake { .. }
             | Self::NoRoots(_)
             | Self::TlsSetup(_)
             | Self::EmptyRoots
-            | Self::Root { .. } => Broken::Tls,
-            Self::TimedOut(_) => Broken::ConnectTimedOut,
-            Self::FirstByte(_) | Self::Idle(_) => Broken::TimedOut,
+            | Self::Root { .. } => ConnectionFailure::Tls,
+            Self::TimedOut(_) => ConnectionFailure::ConnectTimedOut,
+            Self::FirstByte(_) | Self::Idle(_) => ConnectionFailure::TimedOut,
             Self::Tunnel { .. }
             | Self::ProxyStatus { .. }
             | Self::ProxyTimedOut { .. }
-            | Self::Other { .. } => Broken::NotConnected,
+            | Self::Other { .. } => ConnectionFailure::NotConnected,
         }
     }
 
@@ -231,15 +233,15 @@ impl ConnectionError {
 }
 
 /// Returns the kind of failure according to the sources of an error: that of a [`ConnectionError`],
-/// or [`Broken::Refused`] for an I/O error of that kind.
-pub(crate) fn find_kind(error: &(dyn Error + 'static)) -> Option<Broken> {
+/// or [`ConnectionFailure::Refused`] for an I/O error of that kind.
+pub(crate) fn find_kind(error: &(dyn Error + 'static)) -> Option<ConnectionFailure> {
     chain(error).find_map(|error| {
         if let Some(error) = error.downcast_ref::<ConnectionError>() {
-            return Some(error.broken());
+            return Some(error.kind());
         }
         let io = error.downcast_ref::<io::Error>();
         io.is_some_and(|io| io.kind() == io::ErrorKind::ConnectionRefused)
-            .then_some(Broken::Refused)
+            .then_some(ConnectionFailure::Refused)
     })
 }
 
@@ -253,7 +255,7 @@ impl fmt::Display for Because<'_> {
 }
 
 /// Displays a connection failure with its reason, as far as known.
-pub(super) struct Described<'e>(pub(super) Broken, pub(super) Option<&'e BoxError>);
+pub(super) struct Described<'e>(pub(super) ConnectionFailure, pub(super) Option<&'e BoxError>);
 
 impl fmt::Display for Described<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -265,9 +267,9 @@ impl fmt::Display for Described<'_> {
 }
 
 /// Returns the reason of a connection failure.
-pub(super) fn reason_of(broken: Broken, source: Option<&BoxError>) -> Option<String> {
+pub(super) fn reason_of(kind: ConnectionFailure, source: Option<&BoxError>) -> Option<String> {
     let found = source.and_then(|source| reason(&**source)).map(|reason| reason.to_string());
-    found.or_else(|| broken.detail().map(str::to_owned))
+    found.or_else(|| kind.detail().map(str::to_owned))
 }
 
 /// Iterates over an error and its sources. Includes the error wrapped in an I/O error, which
@@ -353,17 +355,17 @@ mod tests {
     #[test]
     fn was_connected_and_may_heal_soon_by_kind() {
         let all = [
-            (Broken::Refused, false, true),
-            (Broken::HostNotFound, false, true),
-            (Broken::Tls, false, false),
-            (Broken::ConnectTimedOut, false, true),
-            (Broken::NotConnected, false, true),
-            (Broken::TimedOut, true, true),
-            (Broken::Cut, true, true),
+            (ConnectionFailure::Refused, false, true),
+            (ConnectionFailure::HostNotFound, false, true),
+            (ConnectionFailure::Tls, false, false),
+            (ConnectionFailure::ConnectTimedOut, false, true),
+            (ConnectionFailure::NotConnected, false, true),
+            (ConnectionFailure::TimedOut, true, true),
+            (ConnectionFailure::Closed, true, true),
         ];
-        for (broken, was_connected, may_heal_soon) in all {
-            assert_eq!(broken.was_connected(), was_connected, "{broken:?}");
-            assert_eq!(broken.may_heal_soon(), may_heal_soon, "{broken:?}");
+        for (kind, was_connected, may_heal_soon) in all {
+            assert_eq!(kind.was_connected(), was_connected, "{kind:?}");
+            assert_eq!(kind.may_heal_soon(), may_heal_soon, "{kind:?}");
         }
     }
 
@@ -394,16 +396,19 @@ mod tests {
     fn unknown_errors_are_not_quoted_but_io_kinds_are() {
         let secret = io::Error::other("GET https://host/path?key=secret");
         let source: BoxError = secret.into();
-        assert_eq!(Described(Broken::Cut, Some(&source)).to_string(), "broke the connection");
+        assert_eq!(
+            Described(ConnectionFailure::Closed, Some(&source)).to_string(),
+            "broke the connection"
+        );
         let reset = io::Error::from(io::ErrorKind::ConnectionReset);
         let source: BoxError = io::Error::other(reset).into();
-        let text = Described(Broken::Cut, Some(&source)).to_string();
+        let text = Described(ConnectionFailure::Closed, Some(&source)).to_string();
         assert_eq!(text, "broke the connection: connection reset");
         let source: BoxError = io::Error::other(refused(&["127.0.0.1:9"])).into();
-        let text = Described(Broken::Refused, Some(&source)).to_string();
+        let text = Described(ConnectionFailure::Refused, Some(&source)).to_string();
         assert_eq!(text, "cannot be reached: connection refused by 127.0.0.1:9");
         assert_eq!(
-            Described(Broken::Refused, None).to_string(),
+            Described(ConnectionFailure::Refused, None).to_string(),
             "cannot be reached: connection refused"
         );
     }

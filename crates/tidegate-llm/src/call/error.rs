@@ -6,8 +6,8 @@ use std::time::Duration;
 use tidegate::pacer::AcquireError;
 use tidegate_providers::{Class, Failure, Provider};
 
-use super::connection::{self, Broken, Described};
-use crate::plan::Invalid;
+use super::connection::{self, ConnectionFailure, Described};
+use crate::plan::InvalidSettings;
 
 /// Any underlying error.
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
@@ -20,19 +20,19 @@ pub enum CallError {
     #[error("{0}")]
     Provider(#[from] Box<Failure>),
     /// The connection failed.
-    #[error("{provider} {}", Described(*.broken, .source.as_ref()))]
+    #[error("{provider} {}", Described(*.kind, .source.as_ref()))]
     Connection {
         /// The provider.
         provider: Provider,
         /// Kind of the failure.
-        broken: Broken,
+        kind: ConnectionFailure,
         /// Underlying error, if known.
         #[source]
         source: Option<BoxError>,
     },
     /// The response of the provider cannot be decoded.
     #[error("cannot decode the response of {provider}: {source}")]
-    Unreadable {
+    InvalidResponse {
         /// The provider.
         provider: Provider,
         /// Underlying error.
@@ -54,13 +54,13 @@ pub enum CallError {
     },
     /// A quota is exhausted, as the provider reported to an earlier call. Nothing was sent.
     #[error("not sent because a quota is exhausted: {0}")]
-    Closed(Box<Failure>),
+    QuotaExhausted(Box<Failure>),
     /// The circuit breaker of the provider is open after repeated failures. Nothing was sent.
     #[error(
         "not sent to {provider} after repeated failures: the circuit breaker is open for {}s more",
         after.as_secs_f64().ceil()
     )]
-    Open {
+    CircuitOpen {
         /// The provider.
         provider: Provider,
         /// Time until the next trial.
@@ -68,7 +68,7 @@ pub enum CallError {
     },
     /// The request cannot be encoded for the provider. Nothing was sent.
     #[error("cannot build the request to {provider}: {source}")]
-    Request {
+    InvalidRequest {
         /// The provider.
         provider: Provider,
         /// Underlying error.
@@ -77,13 +77,13 @@ pub enum CallError {
     },
     /// The limits requested with the call are invalid. Nothing was sent.
     #[error(transparent)]
-    Plan(#[from] Invalid),
+    Plan(#[from] InvalidSettings),
     /// Both the provider and a fallback failed, and the failure of the fallback matters for
     /// retries: it is retryable though the first is not, or it was sent though the first was not.
     /// Class and failure are those of the first; the delay until a retry is that of the retryable
     /// one.
     #[error("{first}; the fallback failed too: {other}")]
-    Unrescued {
+    FallbackFailed {
         /// Error of the provider that was called first.
         #[source]
         first: Box<CallError>,
@@ -107,13 +107,15 @@ impl CallError {
     #[must_use]
     pub fn class(&self) -> Class {
         match self {
-            Self::Provider(failure) | Self::Closed(failure) => failure.class,
-            Self::Connection { .. } | Self::Unreadable { .. } => Class::Transient,
+            Self::Provider(failure) | Self::QuotaExhausted(failure) => failure.class,
+            Self::Connection { .. } | Self::InvalidResponse { .. } => Class::Transient,
             Self::NoPermit { source: AcquireError::NeverFits(_), .. } => Class::TooLarge,
             Self::NoPermit { after, .. } => Class::RateLimited { after: *after, dimension: None },
-            Self::Open { after, .. } => Class::RateLimited { after: Some(*after), dimension: None },
-            Self::Request { .. } | Self::Plan(_) => Class::BadRequest,
-            Self::Unrescued { first, .. } => first.class(),
+            Self::CircuitOpen { after, .. } => {
+                Class::RateLimited { after: Some(*after), dimension: None }
+            }
+            Self::InvalidRequest { .. } | Self::Plan(_) => Class::BadRequest,
+            Self::FallbackFailed { first, .. } => first.class(),
             Self::Exhausted { last, .. } => last.class(),
         }
     }
@@ -122,7 +124,7 @@ impl CallError {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Unrescued { .. } | Self::Exhausted { .. } => self.decisive().retry_after(),
+            Self::FallbackFailed { .. } | Self::Exhausted { .. } => self.decisive().retry_after(),
             _ => self.class().after().or_else(|| self.failure()?.after),
         }
     }
@@ -132,8 +134,8 @@ impl CallError {
     #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         match self {
-            Self::Provider(failure) | Self::Closed(failure) => Some(failure),
-            Self::Unrescued { first, .. } => first.failure(),
+            Self::Provider(failure) | Self::QuotaExhausted(failure) => Some(failure),
+            Self::FallbackFailed { first, .. } => first.failure(),
             Self::Exhausted { last, .. } => last.failure(),
             _ => None,
         }
@@ -144,10 +146,8 @@ impl CallError {
     #[must_use]
     pub fn connection_reason(&self) -> Option<String> {
         match self {
-            Self::Connection { broken, source, .. } => {
-                connection::reason_of(*broken, source.as_ref())
-            }
-            Self::Unrescued { first, .. } => first.connection_reason(),
+            Self::Connection { kind, source, .. } => connection::reason_of(*kind, source.as_ref()),
+            Self::FallbackFailed { first, .. } => first.connection_reason(),
             Self::Exhausted { last, .. } => last.connection_reason(),
             _ => None,
         }
@@ -157,14 +157,14 @@ impl CallError {
     #[must_use]
     pub fn was_sent(&self) -> bool {
         match self {
-            Self::Provider(_) | Self::Unreadable { .. } => true,
-            Self::Connection { broken, .. } => broken.was_connected(),
+            Self::Provider(_) | Self::InvalidResponse { .. } => true,
+            Self::Connection { kind, .. } => kind.was_connected(),
             Self::NoPermit { .. }
-            | Self::Closed(_)
-            | Self::Open { .. }
-            | Self::Request { .. }
+            | Self::QuotaExhausted(_)
+            | Self::CircuitOpen { .. }
+            | Self::InvalidRequest { .. }
             | Self::Plan(_) => false,
-            Self::Unrescued { first, other } => first.was_sent() || other.was_sent(),
+            Self::FallbackFailed { first, other } => first.was_sent() || other.was_sent(),
             Self::Exhausted { last, .. } => last.was_sent(),
         }
     }
@@ -174,10 +174,10 @@ impl CallError {
     pub(crate) fn is_worth_a_retry(&self) -> bool {
         match self {
             Self::NoPermit { .. } | Self::Exhausted { .. } => false,
-            Self::Unrescued { first, other } => {
+            Self::FallbackFailed { first, other } => {
                 first.is_worth_a_retry() || other.is_worth_a_retry()
             }
-            Self::Connection { broken, .. } => broken.may_heal_soon(),
+            Self::Connection { kind, .. } => kind.may_heal_soon(),
             Self::Provider(failure) => failure.is_retryable(),
             _ => self.class().is_retryable(),
         }
@@ -187,8 +187,8 @@ impl CallError {
     /// fallback's is retryable.
     pub(crate) fn decisive(&self) -> &Self {
         match self {
-            Self::Unrescued { first, other } if !first.is_worth_a_retry() => other.decisive(),
-            Self::Unrescued { first, .. } => first.decisive(),
+            Self::FallbackFailed { first, other } if !first.is_worth_a_retry() => other.decisive(),
+            Self::FallbackFailed { first, .. } => first.decisive(),
             Self::Exhausted { last, .. } => last.decisive(),
             _ => self,
         }

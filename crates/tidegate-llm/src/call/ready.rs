@@ -12,7 +12,7 @@ use tower_service::Service;
 use super::error::CallError;
 
 /// Future of a call in progress.
-pub(crate) type Answering<T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send>>;
+pub(crate) type CallFuture<T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send>>;
 
 /// Takes the service that is ready, and leaves a clone that is not.
 pub(crate) fn take_ready<S: Clone>(service: &mut S) -> S {

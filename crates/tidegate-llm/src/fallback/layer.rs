@@ -9,8 +9,8 @@ use tower_service::Service;
 
 use super::service::Fallback;
 use super::target::Target;
-use crate::call::{CallError, Outgoing};
-use crate::plan::{Checks, Invalid, Rule};
+use crate::call::{CallError, OutgoingCall};
+use crate::plan::{Checks, InvalidSettings, Rule};
 use crate::telemetry::Counter;
 
 /// Maximum number of targets in a chain. A longer chain would hide that no provider responds.
@@ -21,15 +21,15 @@ pub const MAX_TARGETS: usize = 10;
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// use tidegate_llm::fallback::FallbackLayer;
-/// use tidegate_llm::{Broken, Call, CallError};
+/// use tidegate_llm::{ConnectionFailure, Call, CallError};
 /// use tidegate_llm::Chat;
 /// use tower::{Layer as _, ServiceExt as _, service_fn};
 ///
 /// let groq = service_fn(|_: Call| async { Ok::<_, CallError>("from groq") });
 /// let layer = FallbackLayer::new("openai", [("groq", groq)])?;
 /// let model = layer.layer(service_fn(|_: Call| async {
-///     let (provider, broken) = ("openai".into(), Broken::NotConnected);
-///     Err(CallError::Connection { provider, broken, source: None })
+///     let (provider, kind) = ("openai".into(), ConnectionFailure::NotConnected);
+///     Err(CallError::Connection { provider, kind, source: None })
 /// }));
 /// assert_eq!(model.oneshot(Call::new(Chat::user("hi"))).await?, "from groq");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -65,7 +65,7 @@ impl<R, T> FallbackLayer<R, T> {
     pub fn new<S>(
         primary: impl Into<Provider>,
         targets: impl IntoIterator<Item = (impl Into<Provider>, S)>,
-    ) -> Result<Self, Invalid>
+    ) -> Result<Self, InvalidSettings>
     where
         S: Service<R, Response = T, Error = CallError> + Clone + Send + 'static,
         S::Future: Send,
@@ -85,7 +85,7 @@ impl<R, T> FallbackLayer<R, T> {
     pub fn from_fns<F, A>(
         primary: impl Into<Provider>,
         targets: impl IntoIterator<Item = (impl Into<Provider>, F)>,
-    ) -> Result<Self, Invalid>
+    ) -> Result<Self, InvalidSettings>
     where
         F: Fn(R) -> A + Send + Sync + 'static,
         A: Future<Output = Result<T, CallError>> + Send + 'static,
@@ -97,7 +97,7 @@ impl<R, T> FallbackLayer<R, T> {
     pub(crate) fn with_targets(
         primary: impl Into<Provider>,
         targets: impl IntoIterator<Item = Target<R, T>>,
-    ) -> Result<Self, Invalid> {
+    ) -> Result<Self, InvalidSettings> {
         let targets: Vec<_> = targets.into_iter().collect();
         let rule = match targets.len() {
             0 => Some(Rule::Missing),
@@ -123,7 +123,7 @@ impl<R, T> FallbackLayer<R, T> {
         first: impl Future<Output = Result<T, CallError>>,
     ) -> Result<T, CallError>
     where
-        R: Outgoing + Clone,
+        R: OutgoingCall + Clone,
     {
         self.chain.run(request, first).await
     }
@@ -136,7 +136,7 @@ impl<R, T> FallbackLayer<R, T> {
 
     /// Fallbacks to another provider; a call can have several.
     #[must_use]
-    pub fn turns(&self) -> u64 {
+    pub fn fallbacks(&self) -> u64 {
         self.chain.counters.turns.read()
     }
 
@@ -148,7 +148,7 @@ impl<R, T> FallbackLayer<R, T> {
 
     /// Calls that fell back and failed.
     #[must_use]
-    pub fn lost(&self) -> u64 {
+    pub fn failed(&self) -> u64 {
         self.chain.counters.lost.read()
     }
 }

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use super::layer::Chain;
-use crate::call::ready::Answering;
-use crate::call::{CallError, Outgoing};
+use crate::call::ready::CallFuture;
+use crate::call::{CallError, OutgoingCall};
 use crate::retry::Retryable as _;
 
 /// A service whose failed calls fall back to other providers. Made by a
@@ -30,12 +30,12 @@ impl<S, R, T> Service<R> for Fallback<S, R, T>
 where
     S: Service<R, Response = T, Error = CallError>,
     S::Future: Send + 'static,
-    R: Outgoing + Clone + Send + 'static,
+    R: OutgoingCall + Clone + Send + 'static,
     T: Send + 'static,
 {
     type Response = T;
     type Error = CallError;
-    type Future = Answering<T>;
+    type Future = CallFuture<T>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         self.inner.poll_ready(context)
@@ -48,7 +48,7 @@ where
     }
 }
 
-impl<R: Outgoing + Clone, T> Chain<R, T> {
+impl<R: OutgoingCall + Clone, T> Chain<R, T> {
     /// Awaits the response of the primary provider, and tries the targets if it fails.
     pub(super) async fn run(
         &self,
@@ -56,7 +56,7 @@ impl<R: Outgoing + Clone, T> Chain<R, T> {
         first: impl Future<Output = Result<T, CallError>>,
     ) -> Result<T, CallError> {
         self.counters.calls.up();
-        let end = request.terms().deadline.and_then(|span| Instant::now().checked_add(span));
+        let end = request.options().deadline.and_then(|span| Instant::now().checked_add(span));
         match first.await {
             Err(error) if may_fall_back(&error) => self.try_targets(request, error, end).await,
             done => done,
@@ -77,7 +77,7 @@ impl<R: Outgoing + Clone, T> Chain<R, T> {
                 if left.is_zero() {
                     break;
                 }
-                request.terms_mut().shorten(left);
+                request.options_mut().shorten(left);
             }
             let (to, error) = (target.provider(), failures.last().unwrap_or(&first));
             self.counters.turns.up();
@@ -120,7 +120,7 @@ fn final_error(first: CallError, failures: Vec<CallError>) -> CallError {
     };
     let other = failures.into_iter().filter(is_relevant).min_by_key(CallError::retry_after);
     match other {
-        Some(other) => CallError::Unrescued { first: Box::new(first), other: Box::new(other) },
+        Some(other) => CallError::FallbackFailed { first: Box::new(first), other: Box::new(other) },
         None => first,
     }
 }
@@ -128,7 +128,7 @@ fn final_error(first: CallError, failures: Vec<CallError>) -> CallError {
 /// Returns whether another provider may succeed.
 fn may_fall_back(error: &CallError) -> bool {
     match error {
-        CallError::Request { .. } => true,
+        CallError::InvalidRequest { .. } => true,
         CallError::NoPermit { source, .. } => matches!(
             source,
             AcquireError::TooLong { .. }

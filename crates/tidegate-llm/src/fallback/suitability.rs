@@ -7,13 +7,13 @@ use tidegate_providers::Dialect;
 ///
 /// ```
 /// use tidegate_llm::Dialect;
-/// use tidegate_llm::fallback::unsuitable;
-/// assert_eq!(unsuitable(Dialect::OpenAi, Dialect::Groq, true), None);
-/// let reason = unsuitable(Dialect::OpenAi, Dialect::Anthropic, true);
+/// use tidegate_llm::fallback::unsuitable_reason;
+/// assert_eq!(unsuitable_reason(Dialect::OpenAi, Dialect::Groq, true), None);
+/// let reason = unsuitable_reason(Dialect::OpenAi, Dialect::Anthropic, true);
 /// assert_eq!(reason, Some("it speaks another API"));
 /// ```
 #[must_use]
-pub fn unsuitable(from: Dialect, to: Dialect, has_key: bool) -> Option<&'static str> {
+pub fn unsuitable_reason(from: Dialect, to: Dialect, has_key: bool) -> Option<&'static str> {
     // Self-hosted servers need no key.
     let needs_key = !matches!(to, Dialect::Ollama | Dialect::Compatible);
     if from.family() != to.family() {
@@ -34,9 +34,11 @@ mod tests {
     #[test]
     fn keys_and_deployments_matter_within_a_family() {
         let from = Dialect::OpenAi;
-        assert!(unsuitable(from, Dialect::Groq, false).unwrap().contains("no key of its own"));
-        assert_eq!(unsuitable(from, Dialect::Compatible, false), None);
-        assert!(unsuitable(from, Dialect::Azure, true).unwrap().contains("deployments"));
-        assert_eq!(unsuitable(Dialect::Azure, Dialect::Azure, true), None);
+        assert!(
+            unsuitable_reason(from, Dialect::Groq, false).unwrap().contains("no key of its own")
+        );
+        assert_eq!(unsuitable_reason(from, Dialect::Compatible, false), None);
+        assert!(unsuitable_reason(from, Dialect::Azure, true).unwrap().contains("deployments"));
+        assert_eq!(unsuitable_reason(Dialect::Azure, Dialect::Azure, true), None);
     }
 }

@@ -8,12 +8,12 @@ use tidegate_providers::Provider;
 use tower_service::Service;
 
 use crate::call::CallError;
-use crate::call::ready::{self, Answering};
+use crate::call::ready::{self, CallFuture};
 
 /// A provider to fall back to, with the service that calls it. Cheap to clone.
 pub(crate) struct Target<R, T> {
     provider: Provider,
-    call: Arc<dyn Fn(R) -> Answering<T> + Send + Sync>,
+    call: Arc<dyn Fn(R) -> CallFuture<T> + Send + Sync>,
 }
 
 impl<R, T> Target<R, T> {
@@ -40,7 +40,7 @@ impl<R, T> Target<R, T> {
     where
         A: Future<Output = Result<T, CallError>> + Send + 'static,
     {
-        let call = move |request| -> Answering<T> { Box::pin(call(request)) };
+        let call = move |request| -> CallFuture<T> { Box::pin(call(request)) };
         Self { provider: provider.into(), call: Arc::new(call) }
     }
 
@@ -48,7 +48,7 @@ impl<R, T> Target<R, T> {
         &self.provider
     }
 
-    pub(super) fn call(&self, request: R) -> Answering<T> {
+    pub(super) fn call(&self, request: R) -> CallFuture<T> {
         (self.call)(request)
     }
 }
@@ -56,7 +56,7 @@ impl<R, T> Target<R, T> {
 impl<R, T> Service<R> for Target<R, T> {
     type Response = T;
     type Error = CallError;
-    type Future = Answering<T>;
+    type Future = CallFuture<T>;
 
     fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         // Each call waits for readiness itself.

@@ -29,8 +29,8 @@ impl EventStream {
         let calls = reply.calls.into_iter().enumerate();
         events.extend(calls.map(|(index, part)| Event::ToolCall { index, part }));
         let error = match ending {
-            Ending::BrokenOff(fail) => Some(fail.in_stream(provider)),
-            Ending::Whole => {
+            Ending::Interrupted(fail) => Some(fail.in_stream(provider)),
+            Ending::Complete => {
                 events.extend(reply.usage.map(Event::Usage));
                 events.extend(reply.stop.map(Event::Stop));
                 None

@@ -5,18 +5,18 @@ use std::time::Duration;
 use http::StatusCode;
 use tidegate_providers::{Class, Failure, Provider, Reply, ReportedLimits};
 
-use crate::call::{Broken, CallError};
+use crate::call::{CallError, ConnectionFailure};
 
 /// How a mock responds to one call: a reply or a failure, and its timing.
 ///
 /// ```
 /// use std::time::Duration;
 /// use tidegate_llm::mock::Step;
-/// use tidegate_llm::Broken;
+/// use tidegate_llm::ConnectionFailure;
 /// use tidegate_llm::Class;
 /// let late = Step::reply("one two three").after(Duration::from_secs(2));
 /// let slow = Step::reply("one two three").pause(Duration::from_millis(50));
-/// let half = Step::reply("one two three").then_breaks(Broken::Cut);
+/// let half = Step::reply("one two three").then_disconnects(ConnectionFailure::Closed);
 /// let dead = Step::fail(Class::CredentialRejected);
 /// # let _ = (late, slow, half, dead);
 /// ```
@@ -38,8 +38,8 @@ pub(super) enum Outcome {
 /// How a response ends.
 #[derive(Clone, Debug)]
 pub(super) enum Ending {
-    Whole,
-    BrokenOff(Fail),
+    Complete,
+    Interrupted(Fail),
 }
 
 /// Description of an error, from which a new [`CallError`] is made for each call.
@@ -47,18 +47,18 @@ pub(super) enum Ending {
 pub(super) enum Fail {
     Class(Class),
     Failure(Box<Failure>),
-    Broken(Broken),
+    ConnectionFailure(ConnectionFailure),
 }
 
 impl Step {
     /// Responds with a text.
     pub fn reply(text: impl Into<String>) -> Self {
-        Self::whole(Reply::text(text))
+        Self::from_reply(Reply::text(text))
     }
 
     /// Responds with this reply. Usage and stop reason are filled in if they are not set.
-    pub fn whole(reply: Reply) -> Self {
-        Self::of(Outcome::Reply(reply, Ending::Whole))
+    pub fn from_reply(reply: Reply) -> Self {
+        Self::of(Outcome::Reply(reply, Ending::Complete))
     }
 
     /// Fails with an error of this class, with the status most providers use for it.
@@ -72,8 +72,8 @@ impl Step {
     }
 
     /// Fails with a broken connection.
-    pub fn broken(broken: Broken) -> Self {
-        Self::of(Outcome::Fail(Fail::Broken(broken)))
+    pub fn connection_failure(kind: ConnectionFailure) -> Self {
+        Self::of(Outcome::Fail(Fail::ConnectionFailure(kind)))
     }
 
     fn of(outcome: Outcome) -> Self {
@@ -98,20 +98,20 @@ impl Step {
     }
 
     /// Reports these limits with the response, as providers do in headers.
-    pub fn told(mut self, limits: ReportedLimits) -> Self {
+    pub fn reported_limits(mut self, limits: ReportedLimits) -> Self {
         self.reported = limits;
         self
     }
 
     /// Breaks the connection after the text. A response that is not streamed fails instead.
-    pub fn then_breaks(self, broken: Broken) -> Self {
-        self.then_ends(Ending::BrokenOff(Fail::Broken(broken)))
+    pub fn then_disconnects(self, kind: ConnectionFailure) -> Self {
+        self.then_ends(Ending::Interrupted(Fail::ConnectionFailure(kind)))
     }
 
     /// Reports an error of this class after the text. A response that is not streamed fails
     /// instead.
     pub fn then_fails(self, class: Class) -> Self {
-        self.then_ends(Ending::BrokenOff(Fail::Class(class)))
+        self.then_ends(Ending::Interrupted(Fail::Class(class)))
     }
 
     fn then_ends(mut self, ending: Ending) -> Self {
@@ -130,7 +130,7 @@ impl Fail {
                 CallError::Provider(Box::new(Failure::new(provider, class, status(class))))
             }
             Self::Failure(failure) => CallError::Provider(failure),
-            Self::Broken(broken) => CallError::Connection { provider, broken, source: None },
+            Self::ConnectionFailure(kind) => CallError::Connection { provider, kind, source: None },
         }
     }
 

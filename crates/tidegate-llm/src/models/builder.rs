@@ -11,7 +11,7 @@ use super::registry::{Backend, Models};
 use crate::breaker::BreakerLayer;
 use crate::call::Scope;
 use crate::fallback::FallbackLayer;
-use crate::plan::{DEFAULT_MODEL, Invalid};
+use crate::plan::{DEFAULT_MODEL, InvalidSettings};
 use crate::rate_limit::{Account, RateLimitLayer};
 use crate::retry::RetryLayer;
 use crate::settings::{ChainLink, FallbackSettings, RateLimitSettings, RetryParams, RetrySettings};
@@ -237,14 +237,14 @@ impl ModelBuilder {
     fn with_retry(&self, backend: Backend, settings: &RetryParams) -> Backend {
         let layer = RetryLayer::new(self.provider.clone())
             .max_retries(settings.max_retries)
-            .base(settings.base)
-            .cap(settings.cap)
+            .base_delay(settings.base)
+            .max_delay(settings.cap)
             .with_budget(&self.models.budgets().get(&self.provider))
             .observer(self.models.inner.observer.clone());
         Backend::new(self.provider.clone(), layer.layer(backend))
     }
 }
 
-fn invalid_setting(module: &'static str) -> impl Fn(Invalid) -> LoadError {
+fn invalid_setting(module: &'static str) -> impl Fn(InvalidSettings) -> LoadError {
     move |source| LoadError::Setting { module, source }
 }

@@ -3,7 +3,7 @@
 use tidegate_providers::Provider;
 use tidegate_providers::request::RequestError;
 
-use crate::plan::Invalid;
+use crate::plan::InvalidSettings;
 use tidegate::LimitError;
 
 /// Reason why a model cannot be loaded.
@@ -38,7 +38,7 @@ pub enum LoadError {
         /// The module.
         module: &'static str,
         /// All violations.
-        source: Invalid,
+        source: InvalidSettings,
     },
     /// The limits cannot be enforced.
     #[error("the limits of {provider} cannot be set: {source}")]

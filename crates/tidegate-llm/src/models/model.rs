@@ -8,8 +8,8 @@ use tidegate_providers::{Provider, Reply};
 use tower_service::Service;
 
 use super::registry::Backend;
-use crate::call::ready::Answering;
-use crate::call::{Answer, Call, CallError};
+use crate::call::ready::CallFuture;
+use crate::call::{Call, CallError, CallResponse};
 use crate::rate_limit::Account;
 
 /// A loaded model, ready to call. Cheap to clone. It is also a tower service.
@@ -39,18 +39,18 @@ impl Model {
     /// # Errors
     /// When the call fails despite retries and fallbacks.
     pub async fn invoke(&self, call: impl Into<Call>) -> Result<Reply, CallError> {
-        self.call(call.into()).await?.whole().await
+        self.call(call.into()).await?.into_reply().await
     }
 
     /// Calls the model and waits until the response starts; its events are then streamed.
     ///
     /// # Errors
     /// When the call fails despite retries and fallbacks.
-    pub async fn stream(&self, call: impl Into<Call>) -> Result<Answer, CallError> {
+    pub async fn stream(&self, call: impl Into<Call>) -> Result<CallResponse, CallError> {
         self.call(call.into().streamed()).await
     }
 
-    async fn call(&self, call: Call) -> Result<Answer, CallError> {
+    async fn call(&self, call: Call) -> Result<CallResponse, CallError> {
         self.backend.clone().call(call).await
     }
 
@@ -81,9 +81,9 @@ impl Model {
 }
 
 impl Service<Call> for Model {
-    type Response = Answer;
+    type Response = CallResponse;
     type Error = CallError;
-    type Future = Answering<Answer>;
+    type Future = CallFuture<CallResponse>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         self.backend.poll_ready(context)

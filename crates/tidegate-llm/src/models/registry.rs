@@ -16,16 +16,16 @@ use tidegate::Engine;
 use tidegate::pacer::{PoolSize, SlotPool};
 
 use crate::breaker::Breakers;
-use crate::call::{Answer, Call};
+use crate::call::{Call, CallResponse};
 use crate::fallback;
-use crate::plan::{Constraint, Invalid};
-use crate::rate_limit::{Account, AccountLimits, default_concurrency, log_pool, own_engine};
+use crate::plan::{Constraint, InvalidSettings};
+use crate::rate_limit::{Account, AccountLimits, default_concurrency, local_engine, log_pool};
 use crate::retry::Budgets;
 use crate::settings::{FallbackSettings, RateLimitSettings, RetrySettings, resolve_concurrency};
 use crate::telemetry::Observer;
 
 /// A service that answers calls.
-pub(super) type Backend = fallback::Target<Call, Answer>;
+pub(super) type Backend = fallback::Target<Call, CallResponse>;
 
 /// Creates the service that calls a target.
 pub(super) type Connect = dyn Fn(&Provider, Target, &Profile) -> Backend + Send + Sync;
@@ -132,7 +132,7 @@ impl Models {
 
     /// Returns the number of accounts.
     #[must_use]
-    pub fn accounts(&self) -> usize {
+    pub fn account_count(&self) -> usize {
         self.lock().accounts.len()
     }
 
@@ -219,11 +219,11 @@ impl Models {
         let builder = Account::builder(provider.clone(), &profile.credential)
             .engine(&cache.engine)
             .dialect(dialect)
-            .configured(AccountLimits::default().for_all(limits.clone()))
+            .account_limits(AccountLimits::default().for_all(limits.clone()))
             .pool(&pool)
             .observer(self.inner.observer.clone());
         // Configured limits are used exactly; learned limits keep the default margin.
-        let builder = if settings.is_learned() { builder } else { builder.exact() };
+        let builder = if settings.is_learned() { builder } else { builder.without_margin() };
         let failed = |source| LoadError::Account { provider: provider.clone(), source };
         let account = builder.build().map_err(failed)?;
         let entry = Entry { account: account.clone(), limits, warned: false };
@@ -268,7 +268,7 @@ impl Cache {
 
 impl Inner {
     fn fresh_engine(&self) -> Engine {
-        self.engine.clone().unwrap_or_else(own_engine)
+        self.engine.clone().unwrap_or_else(local_engine)
     }
 
     /// Returns the maximum number of calls in flight to a provider, across all keys.
@@ -319,12 +319,12 @@ impl Inner {
     }
 }
 
-fn invalid_setting(source: Invalid) -> LoadError {
+fn invalid_setting(source: InvalidSettings) -> LoadError {
     LoadError::Setting { module: "rate_limit", source }
 }
 
 impl fmt::Debug for Models {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Models").field("accounts", &self.accounts()).finish_non_exhaustive()
+        f.debug_struct("Models").field("accounts", &self.account_count()).finish_non_exhaustive()
     }
 }

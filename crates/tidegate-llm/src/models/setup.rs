@@ -16,8 +16,8 @@ use super::registry::{Backend, Cache, Inner, Models};
 use tidegate::Engine;
 
 use crate::adapter::Adapter;
-use crate::call::{Answer, BoxError, Call, CallError};
-use crate::rate_limit::own_engine;
+use crate::call::{BoxError, Call, CallError, CallResponse};
+use crate::rate_limit::local_engine;
 use crate::settings::{
     DEFAULT_CONCURRENCY_CAP, FallbackSettings, RateLimitSettings, RetrySettings,
 };
@@ -43,7 +43,7 @@ impl ModelsBuilder {
                 cap: DEFAULT_CONCURRENCY_CAP,
                 strict: false,
                 engine: None,
-                cache: Mutex::new(Cache::new(own_engine())),
+                cache: Mutex::new(Cache::new(local_engine())),
             },
         }
     }
@@ -75,7 +75,7 @@ impl ModelsBuilder {
     /// Sets a service that answers calls to a provider, in place of an adapter.
     pub fn backend<S>(mut self, provider: impl Into<Provider>, service: S) -> Self
     where
-        S: Service<Call, Response = Answer, Error = CallError> + Clone + Send + 'static,
+        S: Service<Call, Response = CallResponse, Error = CallError> + Clone + Send + 'static,
         S::Future: Send,
     {
         let provider = provider.into();

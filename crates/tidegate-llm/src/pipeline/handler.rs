@@ -38,7 +38,7 @@ impl<C> Planned<C> {
     /// Sets the request that the plan was made for. Keeps a user set before, unless `request` has
     /// one.
     #[must_use]
-    pub fn asked_by(mut self, request: &PlanRequest) -> Self {
+    pub fn with_request(mut self, request: &PlanRequest) -> Self {
         let before = std::mem::replace(&mut self.request, request.clone());
         match (before.user_name(), request.user_name()) {
             (Some(user), None) => self.user(user),
@@ -171,7 +171,7 @@ impl RateLimitHandler {
 
     /// Sets the observer. Default: [`tracing_observer`].
     #[must_use]
-    pub fn telemetry(mut self, observer: Arc<dyn Observer>) -> Self {
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = observer;
         self
     }

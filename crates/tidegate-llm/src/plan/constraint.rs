@@ -14,7 +14,7 @@ use tidegate_providers::Dimension;
 
 use super::daily::Daily;
 use super::raw::{Clamp, RawConstraint};
-use super::violation::{Checks, Invalid, Rule, burst, positive, rate};
+use super::violation::{Checks, InvalidSettings, Rule, burst, positive, rate};
 
 /// Limits of a provider: requests, tokens, requests per day, minimum interval, burst and
 /// concurrency. Each is optional.
@@ -28,7 +28,7 @@ use super::violation::{Checks, Invalid, Rule, burst, positive, rate};
 ///     ..RawConstraint::default()
 /// })?;
 /// assert_eq!(constraint.burst(), 15);
-/// # Ok::<(), tidegate_llm::plan::Invalid>(())
+/// # Ok::<(), tidegate_llm::plan::InvalidSettings>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "RawConstraint", into = "RawConstraint")]
@@ -75,7 +75,7 @@ impl Constraint {
     ///
     /// # Errors
     /// Lists all violations by field, value and rule.
-    pub fn try_new(raw: &RawConstraint) -> Result<Self, Invalid> {
+    pub fn try_new(raw: &RawConstraint) -> Result<Self, InvalidSettings> {
         let mut checks = Checks::default();
         let mut amount = |field, given| checks.optional(field, given, |given| rate(*given));
         let constraint = Self {
@@ -112,7 +112,7 @@ impl Constraint {
     /// # Errors
     /// On violations that have no replacement, such as a burst factor that is not a number, or a
     /// token total together with its parts. Then nothing is logged.
-    pub fn clamped(raw: &RawConstraint) -> Result<Self, Invalid> {
+    pub fn clamped(raw: &RawConstraint) -> Result<Self, InvalidSettings> {
         let (raw, clamps) = raw.clamped();
         let constraint = Self::try_new(&raw)?;
         for Clamp { field, given, used } in clamps {
@@ -246,9 +246,9 @@ fn factor(given: f64) -> Result<f64, Rule> {
 }
 
 impl TryFrom<RawConstraint> for Constraint {
-    type Error = Invalid;
+    type Error = InvalidSettings;
 
-    fn try_from(raw: RawConstraint) -> Result<Self, Invalid> {
+    fn try_from(raw: RawConstraint) -> Result<Self, InvalidSettings> {
         Self::try_new(&raw)
     }
 }

@@ -13,8 +13,8 @@ use super::constraint::Constraint;
 use super::inference::Inference;
 use super::raw::RawConstraint;
 use super::tier::{FREE, TierTable, tier_name};
-use super::violation::Invalid;
-use super::{Plan, Source};
+use super::violation::InvalidSettings;
+use super::{ConstraintSource, Plan};
 
 /// Model of requests that do not name one.
 pub const DEFAULT_MODEL: &str = "gemini-2.0-flash";
@@ -135,7 +135,7 @@ impl PlanRequest {
 /// Finds the constraint for a request. Cheap to clone; clones share the tier table.
 ///
 /// ```
-/// use tidegate_llm::plan::{Constraint, PlanRequest, Planner, RawConstraint, Source};
+/// use tidegate_llm::plan::{Constraint, PlanRequest, Planner, RawConstraint, ConstraintSource};
 /// let known = |_model: &str, tier: &str| {
 ///     let requests = if tier == "scale" { 5_000 } else { 50 };
 ///     Some(Constraint::per_minute(std::num::NonZeroU32::new(requests)?))
@@ -143,10 +143,10 @@ impl PlanRequest {
 /// let planner = Planner::default().capability("anthropic", known);
 /// let request = PlanRequest::new().model("claude-sonnet").tier("scale");
 /// let plan = planner.plan(&request)?;
-/// assert_eq!(plan.source, Source::Capability);
+/// assert_eq!(plan.source, ConstraintSource::Capability);
 /// let limits = RawConstraint { requests_per_minute: Some(10), ..RawConstraint::default() };
-/// assert_eq!(planner.plan(&request.rate_limits(limits))?.source, Source::Override);
-/// # Ok::<(), tidegate_llm::plan::Invalid>(())
+/// assert_eq!(planner.plan(&request.rate_limits(limits))?.source, ConstraintSource::Override);
+/// # Ok::<(), tidegate_llm::plan::InvalidSettings>(())
 /// ```
 #[derive(Clone, Default)]
 #[must_use]
@@ -186,21 +186,21 @@ impl Planner {
     ///
     /// # Errors
     /// Lists all violations in its `rate_limits`.
-    pub fn plan(&self, request: &PlanRequest) -> Result<Plan, Invalid> {
+    pub fn plan(&self, request: &PlanRequest) -> Result<Plan, InvalidSettings> {
         if let Some(limits) = &request.rate_limits {
-            return Ok(Plan::constrained(override_constraint(limits)?, Source::Override));
+            return Ok(Plan::constrained(override_constraint(limits)?, ConstraintSource::Override));
         }
         let (model, provider) = (request.model_or_default(), self.inference.provider_of(request));
         let tier = tier_name(request.tier.as_deref().unwrap_or(FREE));
         let capability = self.capabilities.get(&provider);
         let known = capability.and_then(|capability| capability(model, &tier));
         if let Some(constraint) = known {
-            return Ok(Plan::constrained(constraint, Source::Capability));
+            return Ok(Plan::constrained(constraint, ConstraintSource::Capability));
         }
         if let Some(constraint) = self.tiers.load().get(&provider, &tier, model) {
-            return Ok(Plan::constrained(constraint.clone(), Source::Tier));
+            return Ok(Plan::constrained(constraint.clone(), ConstraintSource::Tier));
         }
-        Ok(Plan::constrained(default_constraint(&provider), Source::Default))
+        Ok(Plan::constrained(default_constraint(&provider), ConstraintSource::Default))
     }
 }
 
@@ -216,7 +216,7 @@ impl fmt::Debug for Planner {
 }
 
 /// Returns the constraint of the user's override, with default requests per minute.
-fn override_constraint(limits: &RawConstraint) -> Result<Constraint, Invalid> {
+fn override_constraint(limits: &RawConstraint) -> Result<Constraint, InvalidSettings> {
     let mut limits = limits.clone();
     limits.requests_per_minute.get_or_insert(DEFAULT_REQUESTS.into());
     Constraint::try_new(&limits)

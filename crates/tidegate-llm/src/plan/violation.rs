@@ -51,14 +51,14 @@ impl fmt::Display for Violation {
 /// Error for invalid values. It lists all violations, not just the first.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", lines(.violations))]
-pub struct Invalid {
+pub struct InvalidSettings {
     violations: Vec<Violation>,
 }
 
-impl Invalid {
+impl InvalidSettings {
     /// Returns the violations, at least one, in the order of the fields: the configuration key, the
     /// value as given, and the text of the rule.
-    pub fn faults(&self) -> impl ExactSizeIterator<Item = (&'static str, &str, String)> {
+    pub fn violations(&self) -> impl ExactSizeIterator<Item = (&'static str, &str, String)> {
         self.violations.iter().map(|violation| {
             (violation.field, violation.value.as_str(), violation.rule.to_string())
         })
@@ -115,11 +115,11 @@ impl Checks {
     }
 
     /// Returns `value` unless violations were recorded.
-    pub(crate) fn finish<T>(self, value: T) -> Result<T, Invalid> {
+    pub(crate) fn finish<T>(self, value: T) -> Result<T, InvalidSettings> {
         if self.violations.is_empty() {
             Ok(value)
         } else {
-            Err(Invalid { violations: self.violations })
+            Err(InvalidSettings { violations: self.violations })
         }
     }
 }

@@ -27,9 +27,9 @@ use super::send_rate::Ramp;
 use super::slot_groups::SlotGroups;
 use super::token_accounting::TokenAccounting;
 use super::wait_log::WaitLog;
-use crate::call::{CallError, Outgoing, Scope};
+use crate::call::{CallError, OutgoingCall, Scope};
 use crate::memory::{MemoryBudget, MemoryCharge, SecondChanceMap};
-use crate::plan::{Constraint, Source};
+use crate::plan::{Constraint, ConstraintSource};
 use crate::retry::Budget;
 use crate::settings::concurrency_of;
 use crate::telemetry::Observer;
@@ -197,7 +197,11 @@ impl Account {
     ///
     /// # Errors
     /// If a limit is invalid. The previous limits stay in force then.
-    pub fn reconfigure(&self, constraint: Constraint, source: Source) -> Result<(), LimitError> {
+    pub fn reconfigure(
+        &self,
+        constraint: Constraint,
+        source: ConstraintSource,
+    ) -> Result<(), LimitError> {
         self.configure(AccountLimits::clone(&self.limits()).all(constraint, source))
     }
 
@@ -264,11 +268,11 @@ impl Account {
     pub async fn reserve(
         &self,
         model: &str,
-        call: &impl Outgoing,
+        call: &impl OutgoingCall,
     ) -> Result<Reservation, CallError> {
         let model = lower_case(model);
         let model = bounded(&model);
-        let queue = self.queue(&model).map_err(|error| CallError::Request {
+        let queue = self.queue(&model).map_err(|error| CallError::InvalidRequest {
             provider: self.provider().clone(),
             source: Box::new(error),
         })?;
@@ -284,7 +288,7 @@ impl Account {
 
     /// Returns the net charges to the reported limits of `model`.
     #[must_use]
-    pub fn charged(&self, model: &str) -> Vec<(Dimension, u64)> {
+    pub fn net_charges(&self, model: &str) -> Vec<(Dimension, u64)> {
         let model = bounded(model).to_lowercase();
         let model_limits = |queue: Arc<CallQueue>| queue.model_limits(&model);
         let model_limits = self.queue(&model).and_then(model_limits);
@@ -293,7 +297,7 @@ impl Account {
 
     /// Returns the number of calls in flight or waiting.
     #[must_use]
-    pub fn pending(&self) -> u64 {
+    pub fn pending_calls(&self) -> u64 {
         let queues = self.inner.lock_queues();
         let pending = queues.iter().map(|(_, queue)| {
             let gauges = queue.pacer().gauges();

@@ -40,7 +40,7 @@ impl AllKeysLimits {
     /// Takes the configured ceiling, else [`ALL_KEYS_MULTIPLE`] times the limits of one key.
     fn of(limits: &AccountLimits) -> Self {
         let (requests_per_minute, tokens_per_minute) = limits.all_keys;
-        let of_key = limits.of_all().map(|(constraint, _)| constraint);
+        let of_key = limits.account_limit().map(|(constraint, _)| constraint);
         let times = |amount: Option<NonZeroU32>| amount.map(multiple);
         let requests_of_key = of_key.and_then(Constraint::requests_per_minute);
         let requests = requests_per_minute.or_else(|| times(requests_of_key));

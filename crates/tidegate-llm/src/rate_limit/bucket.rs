@@ -10,7 +10,7 @@ use tidegate_providers::name::short_hash;
 
 /// Creates an in-process engine on tokio's clock, as pacers use.
 #[must_use]
-pub fn own_engine() -> Engine {
+pub fn local_engine() -> Engine {
     let store = MemoryStore::builder().clock(TokioClock::new()).build();
     store.map_or_else(|_| Engine::new(), Engine::on)
 }

@@ -12,7 +12,7 @@ use tidegate_providers::{Credential, Dialect, Dimension, Endpoint, Provider};
 use super::account::{Account, Settings, default_concurrency};
 use super::account_group::AccountGroup;
 use super::all_keys::AllKeys;
-use super::bucket::own_engine;
+use super::bucket::local_engine;
 use super::limits::AccountLimits;
 use super::model_limits::ModelParams;
 use super::send_rate::{MARGIN, Ramp};
@@ -21,7 +21,7 @@ use super::token_accounting::TokenAccounting;
 use super::wait_log::WaitLog;
 use crate::call::Scope;
 use crate::memory::MemoryBudget;
-use crate::plan::{Constraint, Source};
+use crate::plan::{Constraint, ConstraintSource};
 use crate::telemetry::{Observer, tracing_observer};
 
 /// Builder for an [`Account`].
@@ -77,9 +77,10 @@ impl AccountBuilder {
         self
     }
 
-    /// Sets limits for all models together. [`Source::Override`] limits are never exceeded; others
-    /// are replaced by what the provider reports. Default: none; limits are learned per model.
-    pub fn limits(mut self, constraint: Constraint, source: Source) -> Self {
+    /// Sets limits for all models together. [`ConstraintSource::Override`] limits are never
+    /// exceeded; others are replaced by what the provider reports. Default: none; limits are
+    /// learned per model.
+    pub fn limits(mut self, constraint: Constraint, source: ConstraintSource) -> Self {
         self.limits = self.limits.all(constraint, source);
         self
     }
@@ -98,7 +99,7 @@ impl AccountBuilder {
     }
 
     /// Replaces all limits given so far.
-    pub fn configured(mut self, limits: AccountLimits) -> Self {
+    pub fn account_limits(mut self, limits: AccountLimits) -> Self {
         self.limits = limits;
         self
     }
@@ -137,7 +138,7 @@ impl AccountBuilder {
     /// Sends at exactly the configured rates instead of 1.5 % below. Meant for rates that the
     /// program chooses itself: a provider that counts each second separately refuses some calls at
     /// exactly its limit. After the first refusal the margin is kept.
-    pub fn exact(mut self) -> Self {
+    pub fn without_margin(mut self) -> Self {
         self.margin = 0;
         self
     }
@@ -157,7 +158,7 @@ impl AccountBuilder {
 
     /// Logs waits at most once a minute per scope, with their number and the longest, instead of
     /// each one. For servers.
-    pub fn warn_each_minute(mut self) -> Self {
+    pub fn log_waits_per_minute(mut self) -> Self {
         self.waits = WaitLog::each_minute();
         self
     }
@@ -176,7 +177,7 @@ impl AccountBuilder {
     pub fn build(self) -> Result<Account, LimitError> {
         let accounting = self.accounting.unwrap_or_else(|| TokenAccounting::of(self.dialect));
         let model_params = ModelParams {
-            engine: self.engine.unwrap_or_else(own_engine),
+            engine: self.engine.unwrap_or_else(local_engine),
             tokens: tokens_of(self.dialect),
             initial_rule: accounting.initial_rule(),
             clock: TokioClock::new(),

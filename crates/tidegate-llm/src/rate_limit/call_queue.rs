@@ -37,7 +37,7 @@ use super::reservation::{
     CallGrant, DailyLimits, Estimate, LimitCharge, ObservedDimension, Reservation,
 };
 use super::token_accounting::{Amounts, OutputCharge, TokenAccounting};
-use crate::call::{CallError, Outgoing, Scope};
+use crate::call::{CallError, OutgoingCall, Scope};
 use crate::memory::{MemoryCharge, SecondChanceMap};
 use crate::telemetry::{Acquired, Stage, StageGuard};
 use acquire::Admitted;
@@ -136,7 +136,7 @@ impl CallQueue {
     pub(super) async fn reserve(
         self: &Arc<Self>,
         model: &str,
-        call: &impl Outgoing,
+        call: &impl OutgoingCall,
     ) -> Result<Reservation, CallError> {
         let model_limits = self.model_limits(model).map_err(|error| self.limit_error(error))?;
         if let Some(failure) = self.closed(&model_limits) {
@@ -152,7 +152,7 @@ impl CallQueue {
         // A long-term quota may have run out during the wait.
         let charged = match self.closed(&model_limits) {
             Some(failure) => Err(failure),
-            None => self.charge_daily_limits(model, &call.terms().endpoint).await,
+            None => self.charge_daily_limits(model, &call.options().endpoint).await,
         };
         let daily_limits = match charged {
             Ok(daily_limits) => daily_limits,
@@ -234,7 +234,7 @@ impl CallQueue {
                     let status = StatusCode::TOO_MANY_REQUESTS;
                     let mut failure = Failure::new(provider(), class, status);
                     failure.kind = Some(Dimension::RequestsPerDay.name().to_owned());
-                    CallError::Closed(Box::new(failure))
+                    CallError::QuotaExhausted(Box::new(failure))
                 }
                 Err(error) => {
                     let (source, limited_by, after) = (error.into(), None, None);
@@ -252,7 +252,7 @@ impl CallQueue {
         let parts = reservation.waited_for();
         let gauges = self.pacer.gauges();
         let mut acquired = Acquired::new(self.scope.provider(), &self.key);
-        acquired.estimated_tokens = reservation.tokens();
+        acquired.estimated_tokens = reservation.reserved_tokens();
         acquired.wait = reservation.waited();
         acquired.token_wait = reservation.waited_for_tokens();
         acquired.limited_by = parts.first().map(|(name, _)| *name);
@@ -384,7 +384,7 @@ impl CallQueue {
     fn closed(&self, model_limits: &ModelLimits) -> Option<CallError> {
         let (after, mut failure) = model_limits.closed(self.now())?;
         failure.class = Class::ExhaustedQuota { after: Some(after) };
-        Some(CallError::Closed(failure))
+        Some(CallError::QuotaExhausted(failure))
     }
 
     /// Refunds a permit that was not used for a call.
@@ -400,7 +400,7 @@ impl CallQueue {
     /// A limit that cannot be created is a configuration error.
     fn limit_error(&self, error: LimitError) -> CallError {
         let provider = self.scope.provider().clone();
-        CallError::Request { provider, source: Box::new(error) }
+        CallError::InvalidRequest { provider, source: Box::new(error) }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate::pacer::Gauges;
 use tidegate_providers::{Class, Dimension, Endpoint};
 
-use crate::plan::Source;
+use crate::plan::ConstraintSource;
 
 /// Source of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,13 +37,13 @@ impl LimitSource {
     }
 }
 
-impl From<Source> for LimitSource {
-    fn from(source: Source) -> Self {
+impl From<ConstraintSource> for LimitSource {
+    fn from(source: ConstraintSource) -> Self {
         match source {
-            Source::Override => Self::Configured,
-            Source::Capability => Self::Capability,
-            Source::Tier => Self::Tier,
-            Source::Default => Self::Default,
+            ConstraintSource::Override => Self::Configured,
+            ConstraintSource::Capability => Self::Capability,
+            ConstraintSource::Tier => Self::Tier,
+            ConstraintSource::Default => Self::Default,
         }
     }
 }
@@ -131,7 +131,7 @@ pub struct LimitView {
     /// push-back.
     pub slowed_to: Option<f64>,
     /// Time until the ramp ends; `None` without a ramp.
-    pub ramp_left: Option<Duration>,
+    pub ramp_remaining: Option<Duration>,
     /// Charges of calls in flight, subject to settlement.
     pub reserved: u64,
     /// Net charges of the last minute.
@@ -139,7 +139,7 @@ pub struct LimitView {
     /// Net charges so far.
     pub charged: u64,
     /// Whether calls wait for this limit, or a refused call still would not fit.
-    pub is_short: bool,
+    pub is_exhausted: bool,
     /// Whether calls are charged to this limit. A configured limit gives way to a tighter reported
     /// one.
     pub in_force: bool,
@@ -185,7 +185,7 @@ impl LimitView {
                 to_f64(self.used_in_last_minute) / to_f64(per_minute)
             }
         };
-        Some(used.max(if self.is_short { 1.0 } else { 0.0 }))
+        Some(used.max(if self.is_exhausted { 1.0 } else { 0.0 }))
     }
 }
 
@@ -281,11 +281,11 @@ mod tests {
             bucket,
             pace: None,
             slowed_to: None,
-            ramp_left: None,
+            ramp_remaining: None,
             reserved: 0,
             used_in_last_minute,
             charged: 0,
-            is_short: false,
+            is_exhausted: false,
             in_force: true,
             applies_to: None,
         }
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn limit_that_refuses_calls_is_fully_used() {
-        let short = LimitView { is_short: true, ..limit(1_000, Some((400, 980)), 0) };
+        let short = LimitView { is_exhausted: true, ..limit(1_000, Some((400, 980)), 0) };
         assert_eq!(short.used_ratio(), Some(1.0));
         let unknown = LimitView { allowed: None, ..short };
         assert_eq!(unknown.used_ratio(), None);

@@ -6,13 +6,13 @@ use std::num::NonZeroU32;
 use tidegate_providers::Endpoint;
 
 use super::model_pattern::ModelPattern;
-use crate::plan::{Constraint, Source};
+use crate::plan::{Constraint, ConstraintSource};
 
 /// Configured limits of an account: for all of its calls together, for endpoints, and for models. A
 /// call is subject to all that apply to it and to the limits that the provider reports.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AccountLimits {
-    pub(super) all: Option<(Constraint, Source)>,
+    pub(super) all: Option<(Constraint, ConstraintSource)>,
     pub(super) endpoints: HashMap<Endpoint, Constraint>,
     /// Most specific first.
     pub(super) models: Vec<(ModelPattern, Constraint)>,
@@ -23,14 +23,14 @@ pub struct AccountLimits {
 impl AccountLimits {
     /// Sets the limits for all calls together.
     #[must_use]
-    pub fn all(mut self, constraint: Constraint, source: Source) -> Self {
+    pub fn all(mut self, constraint: Constraint, source: ConstraintSource) -> Self {
         self.all = Some((constraint, source));
         self
     }
 
     /// Sets or removes the limits that a program requested for all calls together.
     pub(crate) fn for_all(mut self, wished: Option<Constraint>) -> Self {
-        self.all = wished.map(|constraint| (constraint, Source::Override));
+        self.all = wished.map(|constraint| (constraint, ConstraintSource::Override));
         self
     }
 
@@ -70,7 +70,7 @@ impl AccountLimits {
 
     /// Returns the limits for all calls together and their source.
     #[must_use]
-    pub const fn of_all(&self) -> Option<&(Constraint, Source)> {
+    pub const fn account_limit(&self) -> Option<&(Constraint, ConstraintSource)> {
         self.all.as_ref()
     }
 

@@ -199,7 +199,7 @@ impl Reservation {
 
     /// Returns the reserved tokens, input and output.
     #[must_use]
-    pub fn tokens(&self) -> u64 {
+    pub fn reserved_tokens(&self) -> u64 {
         self.call.as_ref().map_or(0, |call| call.estimate.expected.total())
     }
 
@@ -215,7 +215,7 @@ impl Reservation {
     }
 
     /// Reports that the response started, with the limits in its headers.
-    pub fn heard(&mut self, reported: &ReportedLimits) {
+    pub fn response_started(&mut self, reported: &ReportedLimits) {
         let Some(call) = &mut self.call else { return };
         call.used.get_or_insert_default();
         call.model_limits.response_received();
@@ -242,29 +242,29 @@ impl Reservation {
     }
 
     /// Reports an event of the response.
-    pub fn came(&mut self, event: &Event) {
+    pub fn record_event(&mut self, event: &Event) {
         match event {
-            Event::Usage(usage) => self.uses(*usage),
-            event => event.words().into_iter().for_each(|words| self.saw(words)),
+            Event::Usage(usage) => self.record_usage(*usage),
+            event => event.words().into_iter().for_each(|words| self.record_text(words)),
         }
     }
 
     /// Reports output text.
-    pub fn saw(&mut self, text: &str) {
+    pub fn record_text(&mut self, text: &str) {
         if let Some(call) = &mut self.call {
             call.used.get_or_insert_default().add_text(text);
         }
     }
 
     /// Reports output that cannot be read, estimated at `tokens` tokens.
-    pub fn saw_unread(&mut self, tokens: u64) {
+    pub fn record_unread_tokens(&mut self, tokens: u64) {
         if let Some(call) = &mut self.call {
             call.used.get_or_insert_default().add_unread(tokens);
         }
     }
 
     /// Reports the usage so far as counted by the provider. Replaces earlier reports.
-    pub fn uses(&mut self, usage: Usage) {
+    pub fn record_usage(&mut self, usage: Usage) {
         if let Some(call) = &mut self.call {
             call.used.get_or_insert_default().set_reported(usage);
         }
@@ -272,16 +272,16 @@ impl Reservation {
 
     /// Returns the usage so far as reported by the provider, else as counted here.
     #[must_use]
-    pub fn measured(&self) -> Usage {
+    pub fn usage(&self) -> Usage {
         match &self.call {
-            Some(call) => call.measured(),
+            Some(call) => call.usage(),
             None => Usage::estimated_input(0),
         }
     }
 
     /// Returns the input and output tokens that the call was expected to use.
     #[must_use]
-    pub fn expected(&self) -> (u64, u64) {
+    pub fn expected_tokens(&self) -> (u64, u64) {
         let expected = self.call.as_ref().map(|call| call.estimate.expected);
         expected.map_or((0, 0), |expected| (expected.input, expected.output))
     }
@@ -290,7 +290,7 @@ impl Reservation {
     pub fn complete(mut self, usage: Option<Usage>) {
         let Some(mut call) = self.call.take() else { return };
         call.set_final_usage(usage);
-        let measured = call.measured();
+        let measured = call.usage();
         let is_estimated = measured.is_input_estimated || measured.is_output_estimated;
         if measured.output > 0 || !is_estimated {
             let input = if measured.is_input_estimated { 0 } else { measured.input };
@@ -301,11 +301,11 @@ impl Reservation {
     }
 
     /// Settles an interrupted response, with its usage if the provider reported it.
-    pub fn broke_off(mut self, error: &CallError, usage: Option<Usage>) {
+    pub fn interrupted(mut self, error: &CallError, usage: Option<Usage>) {
         let Some(mut call) = self.call.take() else { return };
         call.set_final_usage(usage);
         call.learn_from(error);
-        let settlement = call.settlement_of(call.measured());
+        let settlement = call.settlement_of(call.usage());
         let outcome = call.outcome(error);
         call.end(settlement, outcome);
     }
@@ -359,9 +359,9 @@ impl ActiveCall {
         }
     }
 
-    fn measured(&self) -> Usage {
+    fn usage(&self) -> Usage {
         let input = self.estimate.expected.input.saturating_add(self.extra_input());
-        self.used.as_ref().map_or(Usage::estimated_input(input), |used| used.measured(input))
+        self.used.as_ref().map_or(Usage::estimated_input(input), |used| used.usage(input))
     }
 
     fn extra_input(&self) -> u64 {
@@ -438,7 +438,7 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
         let settlement = match &call.used {
-            Some(_) => call.settlement_of(call.measured()),
+            Some(_) => call.settlement_of(call.usage()),
             None => Settlement::Unknown,
         };
         call.end(settlement, PermitOutcome::Ignored);
@@ -449,7 +449,7 @@ impl fmt::Debug for Reservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reservation")
             .field("scope", &self.call.as_ref().map(|call| call.queue.scope()))
-            .field("tokens", &self.tokens())
+            .field("tokens", &self.reserved_tokens())
             .finish_non_exhaustive()
     }
 }

@@ -208,7 +208,7 @@ impl SendRate {
     }
 
     /// Returns the time until the ramp ends.
-    pub(crate) fn ramp_left(&self, now: Time) -> Option<Duration> {
+    pub(crate) fn ramp_remaining(&self, now: Time) -> Option<Duration> {
         let ActiveRamp { ramp, since, .. } = self.ramp?;
         Some(ramp.over.saturating_sub(now.since(since))).filter(|left| !left.is_zero())
     }

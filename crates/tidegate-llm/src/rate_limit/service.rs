@@ -7,8 +7,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::account::Account;
-use crate::call::ready::{self, Answering};
-use crate::call::{Answer, CallError, Outgoing};
+use crate::call::ready::{self, CallFuture};
+use crate::call::{CallError, CallResponse, OutgoingCall};
 
 /// Layer that applies the limits of an account to calls of a model.
 #[derive(Clone, Debug)]
@@ -59,13 +59,13 @@ impl<S> RateLimit<S> {
 
 impl<S, R> Service<R> for RateLimit<S>
 where
-    S: Service<R, Response = Answer, Error = CallError> + Clone + Send + 'static,
+    S: Service<R, Response = CallResponse, Error = CallError> + Clone + Send + 'static,
     S::Future: Send,
-    R: Outgoing + Send + Sync + 'static,
+    R: OutgoingCall + Send + Sync + 'static,
 {
-    type Response = Answer;
+    type Response = CallResponse;
     type Error = CallError;
-    type Future = Answering<Answer>;
+    type Future = CallFuture<CallResponse>;
 
     fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         // The inner service is polled once there is a reservation.
@@ -79,7 +79,7 @@ where
             let mut reservation = account.reserve(name, &request).await?;
             match ready::call(inner, request).await {
                 Ok(mut response) => {
-                    reservation.heard(response.reported_limits());
+                    reservation.response_started(response.reported_limits());
                     response.keep(reservation);
                     Ok(response)
                 }

@@ -16,7 +16,7 @@ use super::policy::Policy;
 use super::random::Random;
 use super::run::{Attempt, TimeBudget, run_within};
 use super::service::Retry;
-use crate::call::{Broken, CallError, Outgoing};
+use crate::call::{CallError, ConnectionFailure, OutgoingCall};
 use crate::rate_limit::Account;
 use crate::telemetry::Observer;
 
@@ -64,7 +64,7 @@ impl RetryLayer {
     /// assert_eq!(*window.start(), Duration::from_millis(91_500));
     /// assert_eq!(*window.end(), Duration::from_secs(183));
     ///
-    /// let short = RetryLayer::new("openai").max_retries(3).base(Duration::from_millis(500));
+    /// let short = RetryLayer::new("openai").max_retries(3).base_delay(Duration::from_millis(500));
     /// assert_eq!(*short.jitter_percent(0).window().end(), Duration::from_millis(500 + 1_000 + 2_000));
     /// ```
     pub fn new(provider: impl Into<Provider>) -> Self {
@@ -77,13 +77,13 @@ impl RetryLayer {
     }
 
     /// Sets the delay before the first retry. Default: 1 s.
-    pub fn base(self, span: Duration) -> Self {
-        self.with(|policy| policy.schedule = policy.schedule.base(span))
+    pub fn base_delay(self, span: Duration) -> Self {
+        self.with(|policy| policy.schedule = policy.schedule.base_delay(span))
     }
 
     /// Sets the maximum delay, unless the provider asks for a longer one. Default: 60 s.
-    pub fn cap(self, span: Duration) -> Self {
-        self.with(|policy| policy.schedule = policy.schedule.cap(span))
+    pub fn max_delay(self, span: Duration) -> Self {
+        self.with(|policy| policy.schedule = policy.schedule.max_delay(span))
     }
 
     /// Sets the random part of a delay in percent, up to 100. Default: 50. With 0, delays are
@@ -194,19 +194,19 @@ impl RetryLayer {
         mut attempt: impl FnMut(R) -> A,
     ) -> Result<T, CallError>
     where
-        R: Outgoing + Clone,
+        R: OutgoingCall + Clone,
         A: Future<Output = Result<T, CallError>>,
     {
         let policy = &self.policy;
-        let deadline = request.terms().deadline.or(policy.deadline);
-        let time = TimeBudget { deadline, max_wait: request.terms().max_wait };
+        let deadline = request.options().deadline.or(policy.deadline);
+        let time = TimeBudget { deadline, max_wait: request.options().max_wait };
         let provider = &policy.provider;
         let attempt = move |Attempt { left, max_wait, .. }: Attempt| {
             let mut request = request.clone();
-            let terms = request.terms_mut();
-            terms.max_wait = max_wait;
+            let options = request.options_mut();
+            options.max_wait = max_wait;
             if let Some(left) = left {
-                terms.shorten(left);
+                options.shorten(left);
             }
             within(left, provider, attempt(request))
         };
@@ -234,6 +234,6 @@ async fn within<T>(
     let Some(left) = left else { return response.await };
     timeout(left, response).await.unwrap_or_else(|late| {
         let (provider, source) = (provider.clone(), Some(late.into()));
-        Err(CallError::Connection { provider, broken: Broken::TimedOut, source })
+        Err(CallError::Connection { provider, kind: ConnectionFailure::TimedOut, source })
     })
 }

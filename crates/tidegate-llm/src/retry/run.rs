@@ -65,15 +65,15 @@ impl Retryable for CallError {
     }
 
     fn is_wait(&self) -> bool {
-        matches!(self, Self::Open { .. })
+        matches!(self, Self::CircuitOpen { .. })
     }
 
     fn is_denial(&self) -> bool {
-        matches!(self, Self::NoPermit { .. } | Self::Closed(_))
+        matches!(self, Self::NoPermit { .. } | Self::QuotaExhausted(_))
     }
 
     fn is_unreachable(&self) -> bool {
-        matches!(self.decisive(), Self::Connection { broken, .. } if !broken.was_connected())
+        matches!(self.decisive(), Self::Connection { kind, .. } if !kind.was_connected())
     }
 
     fn is_rate_limit(&self) -> bool {

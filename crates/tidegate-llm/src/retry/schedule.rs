@@ -39,12 +39,12 @@ impl Schedule {
         self
     }
 
-    pub(super) const fn base(mut self, span: Duration) -> Self {
+    pub(super) const fn base_delay(mut self, span: Duration) -> Self {
         self.base = span;
         self
     }
 
-    pub(super) const fn cap(mut self, span: Duration) -> Self {
+    pub(super) const fn max_delay(mut self, span: Duration) -> Self {
         self.cap = span;
         self
     }
@@ -156,9 +156,9 @@ mod tests {
     fn window_is_the_sum_of_delays_and_exceeds_a_minute() {
         let window = Schedule::default().window();
         assert_eq!((*window.start(), *window.end()), (SECOND * 183 / 2, SECOND * 183));
-        let uncapped = Schedule::default().cap(SECOND * 1_000).window();
+        let uncapped = Schedule::default().max_delay(SECOND * 1_000).window();
         assert_eq!(*uncapped.end(), SECOND * 255);
-        let local = Schedule::default().max_retries(3).base(SECOND / 2).window();
+        let local = Schedule::default().max_retries(3).base_delay(SECOND / 2).window();
         assert_eq!(*local.end(), SECOND * 7 / 2);
         let none = Schedule::default().max_retries(0).window();
         assert_eq!(*none.end(), Duration::ZERO);
@@ -173,7 +173,7 @@ mod tests {
             (retry, draw) in (any::<u32>(), any::<u64>()),
             retry_after in any::<Option<Duration>>(),
         ) {
-            let schedule = Schedule::default().base(base).cap(cap).jitter_percent(percent);
+            let schedule = Schedule::default().base_delay(base).max_delay(cap).jitter_percent(percent);
             let random = Random::from_fn(move || draw);
             let own = schedule.delay(retry, None, &random);
             prop_assert!(own <= cap.saturating_add(Duration::from_millis(1)));

@@ -5,14 +5,15 @@ use std::task::{Context, Poll};
 use tower_service::Service;
 
 use super::layer::RetryLayer;
-use crate::call::ready::{self, Answering};
-use crate::call::{CallError, Outgoing};
+use crate::call::ready::{self, CallFuture};
+use crate::call::{CallError, OutgoingCall};
 
 /// A service that retries failed calls. Made by a [`RetryLayer`].
 ///
 /// Waits for permits and delays between attempts share the maximum wait of a call
-/// ([`Terms::max_wait`](crate::Terms)): the next permit may wait for what is left of it and of the
-/// deadline. An attempt that is still in flight at the deadline is cancelled and has timed out.
+/// ([`CallOptions::max_wait`](crate::CallOptions)): the next permit may wait for what is left of it
+/// and of the deadline. An attempt that is still in flight at the deadline is cancelled and has
+/// timed out.
 #[derive(Clone, Debug)]
 pub struct Retry<S> {
     inner: S,
@@ -30,11 +31,11 @@ where
     S: Service<R, Error = CallError> + Clone + Send + 'static,
     S::Response: Send,
     S::Future: Send,
-    R: Outgoing + Clone + Send + 'static,
+    R: OutgoingCall + Clone + Send + 'static,
 {
     type Response = S::Response;
     type Error = CallError;
-    type Future = Answering<S::Response>;
+    type Future = CallFuture<S::Response>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         self.inner.poll_ready(context)

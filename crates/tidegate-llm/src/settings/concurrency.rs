@@ -29,7 +29,7 @@ fn parse(text: &str) -> Result<NonZeroU32, InvalidNumber> {
 /// Why a configured value was replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Warning {
+pub enum ConcurrencyWarning {
     /// The limit is missing or invalid.
     NotConfigured,
     /// The limit is above the cap.
@@ -46,7 +46,7 @@ pub enum Warning {
     },
 }
 
-impl fmt::Display for Warning {
+impl fmt::Display for ConcurrencyWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotConfigured => {
@@ -94,7 +94,7 @@ pub fn resolve_concurrency(
     provider: &Provider,
     value: Option<&str>,
     cap: NonZeroU32,
-) -> (NonZeroU32, Option<Warning>) {
+) -> (NonZeroU32, Option<ConcurrencyWarning>) {
     let limit = match value.map(parse).transpose() {
         Ok(Some(limit)) => Some(limit),
         Ok(None) => default_concurrency(provider),
@@ -102,18 +102,20 @@ pub fn resolve_concurrency(
     };
     let exempt = Dialect::of(provider) == Dialect::Mock;
     match limit {
-        None => (NonZeroU32::MIN, Some(Warning::NotConfigured)),
-        Some(limit) if limit > cap && !exempt => (cap, Some(Warning::AboveCap { limit, cap })),
+        None => (NonZeroU32::MIN, Some(ConcurrencyWarning::NotConfigured)),
+        Some(limit) if limit > cap && !exempt => {
+            (cap, Some(ConcurrencyWarning::AboveCap { limit, cap }))
+        }
         Some(limit) => (limit, None),
     }
 }
 
 /// Returns the cap; `value` is the text of `MAX_CONCURRENT_THREADS`, if set.
 #[must_use]
-pub fn resolve_concurrency_cap(value: Option<&str>) -> (NonZeroU32, Option<Warning>) {
+pub fn resolve_concurrency_cap(value: Option<&str>) -> (NonZeroU32, Option<ConcurrencyWarning>) {
     let cap = DEFAULT_CONCURRENCY_CAP;
     match value.map(parse).transpose() {
         Ok(given) => (given.unwrap_or(cap), None),
-        Err(InvalidNumber) => (cap, Some(Warning::BadCap { cap })),
+        Err(InvalidNumber) => (cap, Some(ConcurrencyWarning::BadCap { cap })),
     }
 }

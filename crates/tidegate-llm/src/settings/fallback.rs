@@ -3,7 +3,7 @@
 use tidegate_providers::Provider;
 
 use crate::fallback::MAX_TARGETS;
-use crate::plan::{Checks, Invalid, Rule};
+use crate::plan::{Checks, InvalidSettings, Rule};
 
 /// Whether calls fall back to other providers, and to which ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl FallbackSettings {
     ///
     /// # Errors
     /// When the chain is empty, has more than [`MAX_TARGETS`] targets, or a target is malformed.
-    pub(crate) fn chain(&self) -> Result<Vec<ChainLink>, Invalid> {
+    pub(crate) fn chain(&self) -> Result<Vec<ChainLink>, InvalidSettings> {
         let mut checks = Checks::default();
         let given = self.chain.as_deref().unwrap_or_default();
         let chain = checks.check("chain", given, |given| chain(given));

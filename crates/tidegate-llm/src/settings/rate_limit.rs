@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Checks, Constraint, Invalid, RawConstraint, Rule, burst, rate};
+use crate::plan::{Checks, Constraint, InvalidSettings, RawConstraint, Rule, burst, rate};
 
 /// Rate limits of calls. Limits that are not set are those of the registry, by default 60 requests
 /// per minute with a burst of 60.
@@ -208,7 +208,7 @@ impl RateLimitSettings {
     ///
     /// # Errors
     /// If the number is not > 0 or too large.
-    pub fn rate(requests_per_minute: i64) -> Result<NonZeroU32, Invalid> {
+    pub fn check_rate(requests_per_minute: i64) -> Result<NonZeroU32, InvalidSettings> {
         checked("requests_per_minute", requests_per_minute, rate)
     }
 
@@ -216,7 +216,7 @@ impl RateLimitSettings {
     ///
     /// # Errors
     /// If the number is not >= 1 or too large.
-    pub fn capacity(burst_capacity: i64) -> Result<NonZeroU32, Invalid> {
+    pub fn check_burst_capacity(burst_capacity: i64) -> Result<NonZeroU32, InvalidSettings> {
         checked("burst_capacity", burst_capacity, burst)
     }
 
@@ -228,12 +228,12 @@ impl RateLimitSettings {
     /// let constraint = RateLimitSettings::new().requests_per_minute(120).constraint()?;
     /// assert_eq!(constraint.unwrap().burst(), 120);
     /// assert_eq!(RateLimitSettings::learned().constraint()?, None);
-    /// # Ok::<(), tidegate_llm::plan::Invalid>(())
+    /// # Ok::<(), tidegate_llm::plan::InvalidSettings>(())
     /// ```
     ///
     /// # Errors
     /// Lists every violation.
-    pub fn constraint(&self) -> Result<Option<Constraint>, Invalid> {
+    pub fn constraint(&self) -> Result<Option<Constraint>, InvalidSettings> {
         let requests = self.requests_per_minute;
         let requests =
             if self.is_learned() { requests } else { requests.or(Some(DEFAULT_REQUESTS)) };
@@ -271,7 +271,7 @@ fn checked(
     field: &'static str,
     given: i64,
     check: impl FnOnce(i64) -> Result<NonZeroU32, Rule>,
-) -> Result<NonZeroU32, Invalid> {
+) -> Result<NonZeroU32, InvalidSettings> {
     let mut checks = Checks::default();
     let number = checks.check(field, given, |given| check(*given));
     checks.finish(number.unwrap_or(NonZeroU32::MIN))

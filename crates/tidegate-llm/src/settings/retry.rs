@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tidegate_providers::{Dialect, Provider};
 
-use crate::plan::{Checks, Invalid, Rule};
+use crate::plan::{Checks, InvalidSettings, Rule};
 
 /// Settings of retries. Values that are not set are those of the registry, or else the provider's
 /// defaults.
@@ -17,7 +17,7 @@ use crate::plan::{Checks, Invalid, Rule};
 /// use tidegate_llm::settings::RetrySettings;
 ///
 /// let models = Models::builder().backend("mock", Mock::new("mock")).build();
-/// let retry = RetrySettings::new().max_retries(3).base(Duration::from_millis(200));
+/// let retry = RetrySettings::new().max_retries(3).base_delay(Duration::from_millis(200));
 /// models.load_model("mock", "any").retry(retry).build()?;
 /// # Ok::<(), tidegate_llm::models::LoadError>(())
 /// ```
@@ -83,14 +83,14 @@ impl RetrySettings {
 
     /// Sets the first delay, from 1 ms to a day; each further one is twice as long. Default: 1 s;
     /// 0.5 s for Ollama.
-    pub fn base(mut self, delay: Duration) -> Self {
+    pub fn base_delay(mut self, delay: Duration) -> Self {
         self.base_ms = Some(millis(delay));
         self
     }
 
     /// Sets the maximum delay, from the first delay to a day, unless the provider asks for a longer
     /// one. Default: 60 s.
-    pub fn cap(mut self, delay: Duration) -> Self {
+    pub fn max_delay(mut self, delay: Duration) -> Self {
         self.cap_ms = Some(millis(delay));
         self
     }
@@ -122,7 +122,7 @@ impl RetrySettings {
     ///
     /// # Errors
     /// Lists every violation.
-    pub(crate) fn params(&self, provider: &Provider) -> Result<RetryParams, Invalid> {
+    pub(crate) fn params(&self, provider: &Provider) -> Result<RetryParams, InvalidSettings> {
         let mut checks = Checks::default();
         let (max_retries, base) = default_retries(provider);
         let retries = checks
@@ -189,7 +189,7 @@ mod tests {
     fn overrides_replace_values_and_are_checked() {
         let openai = Provider::new("openai");
         let merged = RetrySettings::new()
-            .cap(Duration::from_secs(5))
+            .max_delay(Duration::from_secs(5))
             .merged(&RetrySettings::new().enabled(true).max_retries(0));
         let params = merged.params(&openai).unwrap();
         assert_eq!(merged.is_enabled(), Some(true));

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tidegate_llm::mock::Mock;
-use tidegate_llm::plan::{Constraint, RawConstraint, Source};
+use tidegate_llm::plan::{Constraint, ConstraintSource, RawConstraint};
 use tidegate_llm::rate_limit::{
     Account, AccountBuilder, OutputCharge, RateLimit, RateLimitLayer, Reservation, TokenAccounting,
 };
-use tidegate_llm::{Answer, Call, CallError, Outgoing, Terms};
+use tidegate_llm::{Call, CallError, CallOptions, CallResponse, OutgoingCall};
 use tidegate_providers::{Chat, Credential, Dialect, Dimension, Reading, ReportedLimits, Usage};
 use tokio::time::Instant;
 use tower::{Layer as _, ServiceExt as _};
@@ -29,18 +29,18 @@ const MODEL: &str = "model-1";
 /// A call with explicit token counts.
 #[derive(Clone, Debug, Default)]
 struct TestCall {
-    terms: Terms,
+    options: CallOptions,
     input: u64,
     output: Option<u64>,
 }
 
-impl Outgoing for TestCall {
-    fn terms(&self) -> &Terms {
-        &self.terms
+impl OutgoingCall for TestCall {
+    fn options(&self) -> &CallOptions {
+        &self.options
     }
 
-    fn terms_mut(&mut self) -> &mut Terms {
-        &mut self.terms
+    fn options_mut(&mut self) -> &mut CallOptions {
+        &mut self.options
     }
 
     fn input_tokens(&self) -> u64 {
@@ -72,7 +72,7 @@ fn requests(provider: &str, requests_per_minute: i64, burst: i64) -> AccountBuil
         burst_capacity: Some(burst),
         ..RawConstraint::default()
     };
-    account(provider).limits(constraint(&raw), Source::Override).exact()
+    account(provider).limits(constraint(&raw), ConstraintSource::Override).without_margin()
 }
 
 /// Account with 100 tokens per second and 100 left. `max_tokens` are reserved, and refunded or not
@@ -85,8 +85,8 @@ async fn tokens(provider: &str) -> Account {
     } else {
         OutputCharge::MaxTokensRefunded
     };
-    let builder = account(provider).limits(constraint(&raw), Source::Override);
-    let account = builder.accounting(accounting.output(output)).exact().build().unwrap();
+    let builder = account(provider).limits(constraint(&raw), ConstraintSource::Override);
+    let account = builder.accounting(accounting.output(output)).without_margin().build().unwrap();
     // Drain the bucket, which holds a minute's worth.
     let (most, used) = (ask(0, 5_900), Usage { output: 5_900, ..Usage::default() });
     reserve(&account, &most).await.complete(Some(used));
@@ -122,7 +122,7 @@ fn limited(account: &Account, mock: &Mock) -> RateLimit<Mock> {
     RateLimitLayer::new(account.clone(), MODEL).layer(mock.clone())
 }
 
-async fn call(service: &RateLimit<Mock>) -> Result<Answer, CallError> {
+async fn call(service: &RateLimit<Mock>) -> Result<CallResponse, CallError> {
     service.clone().oneshot(hello()).await
 }
 

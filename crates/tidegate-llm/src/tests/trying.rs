@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use http::StatusCode;
-use tidegate_llm::{Broken, Call, CallError, Outgoing as _, Terms};
+use tidegate_llm::{Call, CallError, CallOptions, ConnectionFailure, OutgoingCall as _};
 use tidegate_providers::{Chat, Class, Failure};
 use tokio::time::{Instant, sleep};
 use tower::{Service, ServiceExt as _};
@@ -44,12 +44,12 @@ fn rate_limited_for(seconds: u32) -> CallError {
     failed(Class::RateLimited { after: Some(SECOND * seconds), dimension: None })
 }
 
-fn broken(broken: Broken) -> CallError {
-    CallError::Connection { provider: "openai".into(), broken, source: None }
+fn connection_failure(kind: ConnectionFailure) -> CallError {
+    CallError::Connection { provider: "openai".into(), kind, source: None }
 }
 
-/// Time since the start and terms of each call received.
-type Seen = Vec<(Duration, Terms)>;
+/// Time since the start and options of each call received.
+type Seen = Vec<(Duration, CallOptions)>;
 type Behaviour = dyn Fn(usize, Duration) -> Result<&'static str, CallError> + Send + Sync;
 
 /// A scripted provider.
@@ -104,7 +104,7 @@ impl Service<Call> for Script {
         let (script, at) = (self.clone(), self.begin.elapsed());
         let before = {
             let mut seen = self.seen.lock().unwrap();
-            seen.push((at, call.terms().clone()));
+            seen.push((at, call.options().clone()));
             seen.len() - 1
         };
         Box::pin(async move {

@@ -11,7 +11,7 @@ mod unreachable;
 
 use http::{HeaderName, HeaderValue};
 use tidegate_llm::adapter::Adapter;
-use tidegate_llm::{Answer, Call, CallError};
+use tidegate_llm::{Call, CallError, CallResponse};
 use tidegate_providers::request::Target;
 use tidegate_providers::{Chat, Credential, Dialect};
 use tidegate_sim::{Account, Limits, Simulator};
@@ -62,6 +62,6 @@ fn call() -> Call {
     Call::new(Chat::user("12345678"))
 }
 
-async fn send(adapter: &Adapter<Wire>, call: Call) -> Result<Answer, CallError> {
+async fn send(adapter: &Adapter<Wire>, call: Call) -> Result<CallResponse, CallError> {
     adapter.clone().oneshot(call).await
 }

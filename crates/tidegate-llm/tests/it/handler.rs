@@ -16,7 +16,7 @@ use tidegate_llm::Call;
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::pipeline::{Pipeline, Planned, RateLimitHandler};
 use tidegate_llm::plan::{
-    Constraint, Plan, PlanRequest, Planner, RawConstraint, Source, TokenEstimate, by_user,
+    Constraint, ConstraintSource, Plan, PlanRequest, Planner, RawConstraint, TokenEstimate, by_user,
 };
 use tidegate_llm::telemetry::{Acquired, Observer};
 use tidegate_providers::{Chat, Class, Usage};
@@ -32,7 +32,7 @@ fn per_minute(requests: i64) -> Constraint {
 }
 
 fn plan(constraint: Constraint) -> Plan {
-    Plan::constrained(constraint, Source::Override)
+    Plan::constrained(constraint, ConstraintSource::Override)
 }
 
 fn tokens(max_tokens: u64) -> TokenEstimate {
@@ -86,7 +86,7 @@ async fn command_is_returned_unchanged() {
     assert!(Arc::ptr_eq(&planned.command, &command));
     assert_eq!(planned.plan, plan);
     assert_eq!(planned.permits.unwrap().reserved_tokens(), 100);
-    let no_limit_on_tokens = Plan::constrained(per_minute(60), Source::Override);
+    let no_limit_on_tokens = Plan::constrained(per_minute(60), ConstraintSource::Override);
     let planned = Planned::new((), no_limit_on_tokens.with_estimate(tokens(100)));
     assert_eq!(handler.handle(planned).await.permits.unwrap().reserved_tokens(), 0);
 }
@@ -240,10 +240,10 @@ impl Observer for Seen {
 #[tokio::test(start_paused = true)]
 async fn every_limited_command_is_reported_once() {
     let seen = Arc::new(Seen::default());
-    let handler = RateLimitHandler::new().telemetry(seen.clone());
+    let handler = RateLimitHandler::new().observer(seen.clone());
     let request = PlanRequest::new().model("Gemini-2.0-Flash").tier("tier_2");
     for _ in 0..2 {
-        let planned = Planned::new((), plan(per_minute(60))).asked_by(&request);
+        let planned = Planned::new((), plan(per_minute(60))).with_request(&request);
         handler.handle(planned).await;
     }
     handler.handle(Planned::new((), Plan::default())).await;
@@ -256,7 +256,7 @@ async fn every_limited_command_is_reported_once() {
 #[tokio::test(start_paused = true)]
 async fn command_passes_the_pipeline_stages_in_order() {
     let seen = Arc::new(Seen::default());
-    let limits = RateLimitHandler::new().telemetry(seen.clone());
+    let limits = RateLimitHandler::new().observer(seen.clone());
     let order = Arc::new(Mutex::new(Vec::new()));
     let mock = Mock::new("openai").always(Step::reply("done"));
     let (log, permits) = (order.clone(), seen.clone());
@@ -289,7 +289,7 @@ async fn invalid_limits_fail_before_anything_is_sent() {
     let request = PlanRequest::new().model("gpt-4o").rate_limits(rate_limits);
     let error = pipeline.run(&request, Call::new(Chat::user("hello"))).await.unwrap_err();
     assert!(error.to_string().contains("requests_per_minute"), "{error}");
-    assert_eq!(mock.seen(), 0);
+    assert_eq!(mock.call_count(), 0);
 }
 
 /// The permit of a failed call is released with the error.

@@ -55,7 +55,7 @@ async fn make_call(
     let seed = dice.below(1 << 20);
     let model = stack(adapter(simulator, cell.dialect, dice), cell.dialect, account, seed);
     let call: Call = cell.call(dice).max_wait(MAX_WAIT);
-    model.oneshot(call).await?.whole().await.map(drop)
+    model.oneshot(call).await?.into_reply().await.map(drop)
 }
 
 /// Runs all agents through one account.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_llm::plan::{Constraint, RawConstraint, Source};
+use tidegate_llm::plan::{Constraint, ConstraintSource, RawConstraint};
 use tidegate_llm::rate_limit::Account;
 use tidegate_providers::{Credential, Dialect};
 use tidegate_sim::{self as sim, Delay, Limits, Output, Simulator};
@@ -90,7 +90,7 @@ async fn run_six_minutes(
     let simulator = simulator(dialect, limits, phase);
     let builder = Account::builder(provider(dialect), &Credential::new(KEY));
     let builder = match known {
-        Known::Configured => builder.limits(test_limits.constraint(), Source::Override),
+        Known::Configured => builder.limits(test_limits.constraint(), ConstraintSource::Override),
         Known::Reported => builder,
     };
     let account = builder.build().unwrap();
@@ -252,7 +252,7 @@ async fn token_charges_match_those_of_the_provider() {
         traffic::run(&simulator, dialect, &account, SECOND * 360, 3).await;
         let entries = simulator.ledger().entries();
         let provider: u64 = entries.iter().map(|entry| entry.charged.total()).sum();
-        let ours = account.charged(MODEL).into_iter();
+        let ours = account.net_charges(MODEL).into_iter();
         let ours = ours.filter(|(dimension, _)| dimension.is_of_tokens());
         let ours: u64 = ours.map(|(_, charged)| charged).sum();
         let error = ours.abs_diff(provider) as f64 / provider as f64;

@@ -11,7 +11,7 @@ use tidegate::pacer::PoolSize;
 use tidegate::{Engine, StoreHandle};
 use tidegate_llm::adapter::Adapter;
 use tidegate_llm::client::Client;
-use tidegate_llm::plan::{Constraint, RawConstraint, Source};
+use tidegate_llm::plan::{Constraint, ConstraintSource, RawConstraint};
 use tidegate_llm::rate_limit::{Account, AccountBuilder};
 use tidegate_providers::request::Target;
 use tidegate_providers::{Credential, Dialect};
@@ -49,7 +49,7 @@ fn limited(builder: AccountBuilder, per_minute: u64) -> AccountBuilder {
         requests_per_minute: Some(i64::try_from(per_minute).unwrap()),
         ..RawConstraint::default()
     };
-    builder.limits(Constraint::try_new(&raw).unwrap(), Source::Override)
+    builder.limits(Constraint::try_new(&raw).unwrap(), ConstraintSource::Override)
 }
 
 fn adapter(dialect: Dialect, url: &str) -> Adapter<Client> {

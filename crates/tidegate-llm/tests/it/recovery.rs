@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tidegate_llm::rate_limit::Account;
 use tidegate_llm::telemetry::Observer;
-use tidegate_llm::{Answer, Call, CallError};
+use tidegate_llm::{Call, CallError, CallResponse};
 use tidegate_providers::{Chat, Class, Credential, Dialect, Provider};
 use tidegate_sim::{self as sim, Fault, Hint, Limits, Simulator};
 use tokio::time::Instant;
@@ -28,7 +28,7 @@ fn model(
     dialect: Dialect,
     account: &Account,
     seed: u64,
-) -> impl Service<Call, Response = Answer, Error = CallError, Future: Send> + Clone + Send + 'static
+) -> impl Service<Call, Response = CallResponse, Error = CallError, Future: Send> + Clone + Send + 'static
 {
     stack(adapter(simulator, dialect, &Dice::new(seed)), dialect, account, seed)
 }
@@ -54,7 +54,7 @@ async fn locked_out(hint: Hint, decreases: &Arc<Decreases>) -> (Simulator, Vec<D
         let model = model(&simulator, Dialect::OpenAi, &account, worker);
         async move {
             let call = Call::new(Chat::user(format!("worker {worker}")));
-            model.oneshot(call).await.unwrap().whole().await.unwrap();
+            model.oneshot(call).await.unwrap().into_reply().await.unwrap();
             start.elapsed()
         }
     });
@@ -96,7 +96,7 @@ async fn exhausted_monetary_quota_is_tried_once() {
     assert_eq!(simulator.ledger().seen(), 1);
     // Further calls fail without being sent.
     let error = model.oneshot(Call::new(Chat::user("two"))).await.unwrap_err();
-    assert!(matches!(error, CallError::Closed(_)), "{error:?}");
+    assert!(matches!(error, CallError::QuotaExhausted(_)), "{error:?}");
     assert_eq!(simulator.ledger().seen(), 1);
     assert!(start.elapsed() < SECOND, "no call waited");
 }
@@ -110,7 +110,7 @@ async fn gemini_daily_quota_ignores_its_short_retry_delay() {
     let model = model(&simulator, Dialect::Gemini, &account, 1);
     for _ in 0..3 {
         let answer = model.clone().oneshot(Call::new(Chat::user("hello"))).await.unwrap();
-        answer.whole().await.unwrap();
+        answer.into_reply().await.unwrap();
     }
     let start = Instant::now();
     let error = model.clone().oneshot(Call::new(Chat::user("one more"))).await.unwrap_err();

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use tidegate_llm::adapter::Adapter;
 use tidegate_llm::rate_limit::{Account, RateLimitLayer};
 use tidegate_llm::retry::RetryLayer;
-use tidegate_llm::{Answer, Call, CallError};
+use tidegate_llm::{Call, CallError, CallResponse};
 use tidegate_providers::request::Target;
 use tidegate_providers::{Chat, Credential, Dialect};
 use tidegate_sim::{Simulator, Usage};
@@ -185,7 +185,7 @@ pub(crate) async fn drive<S>(
     should_continue: impl Fn() -> bool + Clone + Send + 'static,
 ) -> (u64, u64)
 where
-    S: Service<Call, Response = Answer, Error = CallError> + Clone + Send + 'static,
+    S: Service<Call, Response = CallResponse, Error = CallError> + Clone + Send + 'static,
     S::Future: Send,
 {
     let agents = (0..agents).map(|_| {
@@ -208,7 +208,7 @@ where
 
 async fn ask<S>(model: S, call: Call) -> Result<(), CallError>
 where
-    S: Service<Call, Response = Answer, Error = CallError>,
+    S: Service<Call, Response = CallResponse, Error = CallError>,
 {
-    model.oneshot(call).await?.whole().await.map(|_| ())
+    model.oneshot(call).await?.into_reply().await.map(|_| ())
 }

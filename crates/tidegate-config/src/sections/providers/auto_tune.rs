@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use tidegate::pacer::{PoolSize, Tuning};
 use tidegate_llm::rate_limit::CONCURRENCY_CEILING;
-use tidegate_llm::settings::Warning as ConcurrencyWarning;
+use tidegate_llm::settings::ConcurrencyWarning;
 use tidegate_providers::Dialect;
 
 use super::read::factor;

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::num::NonZeroU32;
 
-use tidegate_llm::settings::{Warning as ConcurrencyWarning, resolve_concurrency};
+use tidegate_llm::settings::{ConcurrencyWarning, resolve_concurrency};
 use tidegate_providers::Provider;
 
 use super::SHIPPED;

@@ -1,6 +1,6 @@
 //! Fallback providers: checks that they are configured and can be used.
 
-use tidegate_llm::fallback::{MAX_TARGETS, unsuitable};
+use tidegate_llm::fallback::{MAX_TARGETS, unsuitable_reason};
 use tidegate_providers::{Dialect, Provider};
 
 use super::read::dialect;
@@ -52,7 +52,7 @@ impl<'t> KnownProviders<'t> {
     pub(super) fn unsuitable(&self, dialect: Dialect, fallback: &[String]) -> Vec<Rule> {
         let rule = |name: &String| {
             let target = self.0.iter().find(|known| known.name == name)?;
-            let why = unsuitable(dialect, target.dialect, target.has_key)?;
+            let why = unsuitable_reason(dialect, target.dialect, target.has_key)?;
             Some(Rule::UnsuitableFallback { name: truncate(name), why })
         };
         fallback.iter().filter_map(rule).collect()

@@ -245,7 +245,7 @@ fn constraint(raw: &RawConstraint, fields: &mut Fields<'_, '_>) -> Option<Constr
     match Constraint::try_new(&with_default_burst(raw.clone())) {
         Ok(constraint) => Some(constraint),
         Err(invalid) => {
-            for (field, _, rule) in invalid.faults() {
+            for (field, _, rule) in invalid.violations() {
                 fields.report(field, Rule::Module(rule));
             }
             None

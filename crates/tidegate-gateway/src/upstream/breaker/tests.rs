@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 use tidegate_core::breaker::{BreakerSettings, BreakerState};
 use tidegate_llm::telemetry::tracing_observer;
-use tidegate_llm::{Broken, CallError};
+use tidegate_llm::{CallError, ConnectionFailure};
 use tidegate_providers::{Class, Failure};
 use tokio::time::advance;
 
@@ -45,7 +45,11 @@ fn server_error() -> CallError {
 }
 
 fn connection_refused() -> CallError {
-    CallError::Connection { provider: "openai".into(), broken: Broken::Refused, source: None }
+    CallError::Connection {
+        provider: "openai".into(),
+        kind: ConnectionFailure::Refused,
+        source: None,
+    }
 }
 
 fn settle_failed(attempt: AdmittedAttempt, error: CallError) {
@@ -64,7 +68,7 @@ fn fail_calls(breaker: &ProviderBreaker, model: &str, calls: std::ops::Range<u64
 }
 
 fn retry_after(refused: &Result<AdmittedAttempt, CallError>) -> Duration {
-    let Err(CallError::Open { after, .. }) = refused else { panic!("{refused:?}") };
+    let Err(CallError::CircuitOpen { after, .. }) = refused else { panic!("{refused:?}") };
     *after
 }
 

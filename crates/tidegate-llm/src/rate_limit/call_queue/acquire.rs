@@ -12,7 +12,7 @@ use tidegate::pacer::{Acquire, AcquireError, Gauges, Permit, WaitPart};
 use tidegate_core::Time;
 
 use super::{CallQueue, INLINE, costs_of};
-use crate::call::{CallError, Outgoing, Terms};
+use crate::call::{CallError, CallOptions, OutgoingCall};
 use crate::rate_limit::account::OTHER;
 use crate::rate_limit::limit_tracker::{LimitKind, LimitTracker};
 use crate::rate_limit::model_limits::{Expectation, ModelLimits};
@@ -36,7 +36,7 @@ impl CallQueue {
         self: &Arc<Self>,
         model_limits: &Arc<ModelLimits>,
         model: &str,
-        call: &impl Outgoing,
+        call: &impl OutgoingCall,
     ) -> Result<Admitted, CallError> {
         let _waiting = self.enter_stage(Stage::Waiting);
         let started = self.now();
@@ -46,15 +46,15 @@ impl CallQueue {
                 expectation.input = call.input_tokens();
             }
             let demand = Demand { expectation, max_output: call.max_output() };
-            let trackers = self.trackers(model_limits, (model, &call.terms().endpoint));
+            let trackers = self.trackers(model_limits, (model, &call.options().endpoint));
             let reserved = demand.reserved(expectation.rule);
             let costs = costs_of(&trackers, self.settings.accounting, reserved);
             let priced = trackers.iter().zip(&costs);
-            let acquire = self.request(priced, &demand, (call.terms(), model), started);
+            let acquire = self.request(priced, &demand, (call.options(), model), started);
             match self.unless_repriced(model_limits, expectation.rule, acquire).await {
                 Some(Ok(permit)) => return Ok(Admitted { permit, trackers, costs, demand }),
                 Some(Err(source)) => {
-                    let endpoint = &call.terms().endpoint;
+                    let endpoint = &call.options().endpoint;
                     return Err(self
                         .no_permit(source, &trackers, &demand, (model, endpoint))
                         .await);
@@ -101,7 +101,7 @@ impl CallQueue {
         &self,
         priced: impl Iterator<Item = (&'m Arc<LimitTracker>, &'m u64)>,
         demand: &Demand,
-        (terms, model): (&Terms, &str),
+        (options, model): (&CallOptions, &str),
         started: Time,
     ) -> Acquire {
         let now = self.now();
@@ -123,23 +123,23 @@ impl CallQueue {
             if spans_models && !is_everybodys(tracker) { claim.per_tenant() } else { claim }
         });
         let acquire = self.pacer.acquire(claims).into_debt();
-        let mut acquire = acquire.caller(terms.caller).priority(terms.priority);
-        for set in configured.of(model, &terms.endpoint) {
+        let mut acquire = acquire.caller(options.caller).priority(options.priority);
+        for set in configured.of(model, &options.endpoint) {
             if let Some(slots) = &set.slots {
                 acquire = acquire.in_group(&slots.group);
             }
         }
-        let tenant = terms.tenant.as_deref().unwrap_or_default();
+        let tenant = options.tenant.as_deref().unwrap_or_default();
         if spans_models {
             // Endpoints with limits of their own wait separately.
-            let has_own = configured.has_endpoint(&terms.endpoint);
-            let endpoint = if has_own { terms.endpoint.as_str() } else { "" };
+            let has_own = configured.has_endpoint(&options.endpoint);
+            let endpoint = if has_own { options.endpoint.as_str() } else { "" };
             acquire = acquire.tenant(&[tenant, "\n", model, "\n", endpoint].concat());
         } else if !tenant.is_empty() {
             acquire = acquire.tenant(tenant);
         }
         // The deadline limits the wait even without a retry layer.
-        match terms.max_wait.into_iter().chain(terms.deadline).min() {
+        match options.max_wait.into_iter().chain(options.deadline).min() {
             Some(max_wait) => acquire.max_wait(max_wait.saturating_sub(now.since(started))),
             None => acquire,
         }

@@ -14,7 +14,7 @@ use super::super::limits::AccountLimits;
 use super::super::model_pattern::ModelPattern;
 use super::super::send_rate::{Allowed, Burst, SendRate};
 use super::CallQueue;
-use crate::plan::{Constraint, Source};
+use crate::plan::{Constraint, ConstraintSource};
 
 /// Configured limits of a queue.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ pub(super) struct LimitSet {
     /// Whether the limits are explicit settings; others are replaced by reported limits.
     pub(super) is_explicit: bool,
     /// Source of the limits.
-    pub(super) source: Source,
+    pub(super) source: ConstraintSource,
     /// Whether they apply to a single model.
     pub(super) is_single_model: bool,
     /// Scope that the buckets belong to.
@@ -145,7 +145,7 @@ impl CallQueue {
         };
         let all = match &limits.all {
             Some((constraint, source)) => LimitSet {
-                is_explicit: *source == Source::Override,
+                is_explicit: *source == ConstraintSource::Override,
                 source: *source,
                 ..set(self.key.clone(), constraint)?
             },
@@ -199,7 +199,7 @@ impl CallQueue {
         known: &[(String, Arc<LimitTracker>)],
         changes: &mut Vec<(Arc<LimitTracker>, TrackerSpec)>,
     ) -> Result<LimitSet, LimitError> {
-        let source = Source::Override;
+        let source = ConstraintSource::Override;
         let mut set = LimitSet { is_explicit: true, source, key, ..LimitSet::default() };
         for spec in specs(constraint, &self.settings) {
             let same = |(key, tracker): &&(String, Arc<LimitTracker>)| {

@@ -141,7 +141,7 @@ impl RecordState {
 
     /// Returns whether a refused call would still be refused, given the level of our bucket if
     /// known.
-    pub(in crate::rate_limit) fn is_short(&self, level: Option<i64>, now: Time) -> bool {
+    pub(in crate::rate_limit) fn is_exhausted(&self, level: Option<i64>, now: Time) -> bool {
         self.shortage.is_some_and(|Shortage { until, needed }| {
             let needed = needed.map(|needed| i64::try_from(needed).unwrap_or(i64::MAX));
             let fits = level.zip(needed).is_some_and(|(level, needed)| level >= needed);
@@ -261,11 +261,14 @@ mod tests {
         let until = START.after(SECOND * 40);
         record.record_shortage(Shortage { until, needed: Some(3_000) });
         record.record_shortage(Shortage { until: START.after(SECOND), needed: None });
-        let is_short = |level, now| record.read().is_short(level, now);
-        assert!(is_short(Some(2_999), START) && is_short(None, START));
-        assert!(!is_short(Some(3_000), START) && !is_short(Some(0), until));
+        let is_exhausted = |level, now| record.read().is_exhausted(level, now);
+        assert!(is_exhausted(Some(2_999), START) && is_exhausted(None, START));
+        assert!(!is_exhausted(Some(3_000), START) && !is_exhausted(Some(0), until));
         record.record_shortage(Shortage { until, needed: None });
-        assert!(is_short(Some(3_000), START), "the provider refuses it whatever our bucket holds");
+        assert!(
+            is_exhausted(Some(3_000), START),
+            "the provider refuses it whatever our bucket holds"
+        );
     }
 
     #[test]

@@ -36,13 +36,13 @@ impl LimitTracker {
         let policy = self.bucket.limiter().policy();
         let send_rate = self.send_rate_view(&policy, now);
         let slowed = send_rate.and_then(|send_rate| send_rate.slowed);
-        let ramp_left = send_rate.and_then(|send_rate| send_rate.ramp_left);
+        let ramp_remaining = send_rate.and_then(|send_rate| send_rate.ramp_remaining);
         let allowed = match (&policy, self.allowed()) {
             (_, Some(Allowed { amount, window })) => Some((amount, window)),
             (Policy::Bucket(_), None) => None,
             (policy, None) => Some((policy.capacity(), DAY)),
         };
-        let moves = slowed.is_some() || ramp_left.is_some();
+        let moves = slowed.is_some() || ramp_remaining.is_some();
         if allowed.is_none() && !moves && record.reported.is_none() {
             return None;
         }
@@ -70,11 +70,11 @@ impl LimitTracker {
             bucket,
             pace: send_rate.map(|send_rate| (send_rate.per_minute, send_rate.burst)),
             slowed_to: slowed.map(|(thousandths, _)| f64::from(thousandths) / 1_000.0),
-            ramp_left,
+            ramp_remaining,
             reserved: record.reserved(),
             used_in_last_minute: record.used_in_last_minute(now),
             charged: self.charged().map_or(0, |(_, charged)| charged),
-            is_short: record.is_short(bucket.map(|(remaining, _)| remaining), now)
+            is_exhausted: record.is_exhausted(bucket.map(|(remaining, _)| remaining), now)
                 || context.waits_for.is_some_and(|limit| limit == self.name()),
             in_force: true,
             applies_to: None,
@@ -119,13 +119,13 @@ impl LimitTracker {
         };
         let rate = policy.rate();
         let per_minute = u128::from(rate.tokens()) * MINUTE.as_nanos() / u128::from(rate.period());
-        let (slowed, ramp_left) =
-            send_rate.change(|send_rate| (send_rate.slowed(now), send_rate.ramp_left(now)));
+        let (slowed, ramp_remaining) =
+            send_rate.change(|send_rate| (send_rate.slowed(now), send_rate.ramp_remaining(now)));
         Some(SendRateView {
             per_minute: u64::try_from(per_minute).unwrap_or(u64::MAX),
             burst: policy.capacity(),
             slowed,
-            ramp_left,
+            ramp_remaining,
         })
     }
 }
@@ -137,7 +137,7 @@ struct SendRateView {
     burst: u64,
     /// Fraction of the rate left after push-back, in thousandths, and since when.
     slowed: Option<(u32, Time)>,
-    ramp_left: Option<Duration>,
+    ramp_remaining: Option<Duration>,
 }
 
 /// View of a reported limit without a bucket.
@@ -163,11 +163,11 @@ pub(in crate::rate_limit) fn view_of_reports(
         bucket: None,
         pace: None,
         slowed_to: None,
-        ramp_left: None,
+        ramp_remaining: None,
         reserved: 0,
         used_in_last_minute: 0,
         charged: 0,
-        is_short: false,
+        is_exhausted: false,
         in_force: true,
         applies_to: None,
     })

@@ -150,7 +150,7 @@ impl ActiveCall {
     pub(super) fn outcome(&self, error: &CallError) -> PermitOutcome {
         match error.class() {
             // A breaker that opened while the call waited is not push-back of the provider.
-            _ if matches!(error, CallError::Open { .. }) => PermitOutcome::Ignored,
+            _ if matches!(error, CallError::CircuitOpen { .. }) => PermitOutcome::Ignored,
             Class::RateLimited { after, .. } if self.limit_knowledge() != LimitKnowledge::Known => {
                 PermitOutcome::Throttled { retry_after: after }
             }

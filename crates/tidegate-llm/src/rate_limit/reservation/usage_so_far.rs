@@ -52,7 +52,7 @@ impl UsageSoFar {
     }
 
     /// Returns the usage, with `expected_input` if the provider did not report input.
-    pub(super) fn measured(&self, expected_input: u64) -> Usage {
+    pub(super) fn usage(&self, expected_input: u64) -> Usage {
         // No response uses zero tokens: a provider that says so has not counted.
         let reported = self.reported.filter(|reported| reported.total() > 0);
         let usage = reported.unwrap_or_default();
@@ -81,7 +81,7 @@ mod tests {
     }
 
     fn measured(so_far: &UsageSoFar) -> (u64, &'static str, u64, &'static str) {
-        let measured = so_far.measured(40);
+        let measured = so_far.usage(40);
         let Usage { input, output, .. } = measured;
         (input, measured.input_source(), output, measured.output_source())
     }

@@ -8,8 +8,8 @@ use tidegate::pacer::{PoolSize, SlotPool, Tuning};
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::models::{Model, Models, Profile};
 use tidegate_llm::plan::RawConstraint;
-use tidegate_llm::rate_limit::{Account, RateLimitLayer, own_engine};
-use tidegate_llm::{Answer, Broken, Call, CallError};
+use tidegate_llm::rate_limit::{Account, RateLimitLayer, local_engine};
+use tidegate_llm::{Call, CallError, CallResponse, ConnectionFailure};
 use tidegate_providers::{Class, Credential, Endpoint};
 use tokio::task::JoinError;
 use tokio::time::{Instant, sleep, timeout};
@@ -44,20 +44,20 @@ impl CallCounter {
         mock: Mock,
     ) -> impl tower::Service<
         Call,
-        Response = Answer,
+        Response = CallResponse,
         Error = CallError,
-        Future = BoxFuture<'static, Result<Answer, CallError>>,
+        Future = BoxFuture<'static, Result<CallResponse, CallError>>,
     > + Clone
     + Send
     + 'static {
         let counter = self.clone();
-        service_fn(move |request: Call| -> BoxFuture<'static, Result<Answer, CallError>> {
+        service_fn(move |request: Call| -> BoxFuture<'static, Result<CallResponse, CallError>> {
             let counted = counter.enter();
             let mut mock = mock.clone();
             Box::pin(async move {
-                let answer = mock.call(request).await;
+                let response = mock.call(request).await;
                 drop(counted);
-                answer
+                response
             })
         })
     }
@@ -78,9 +78,9 @@ fn step(number: usize) -> Step {
     let step = match number % 8 {
         0 => Step::reply("one two three"),
         1 => Step::fail(Class::Transient),
-        2 => Step::broken(Broken::NotConnected),
+        2 => Step::connection_failure(ConnectionFailure::NotConnected),
         3 => Step::reply("one two three").pause(SECOND / 10),
-        4 => Step::reply("one two three").then_breaks(Broken::Cut),
+        4 => Step::reply("one two three").then_disconnects(ConnectionFailure::Closed),
         5 => Step::fail(Class::BadRequest),
         6 => Step::fail(Class::Overloaded),
         _ => Step::reply("never heard").after(SECOND * 1_000),
@@ -96,20 +96,20 @@ async fn attempt(account: Account, counter: CallCounter, number: usize) {
     let inner = service_fn(move |request| {
         let mut inner = inner.clone();
         async move {
-            let answer = inner.call(request).await;
+            let response = inner.call(request).await;
             if panics {
                 // Panics without printing a message.
                 std::panic::resume_unwind(Box::new("a panic"));
             }
-            answer
+            response
         }
     });
     let service = RateLimitLayer::new(account, MODEL).layer(inner);
     let answered = async move {
-        let mut answer = service.oneshot(hello().streamed()).await.ok()?;
+        let mut response = service.oneshot(hello().streamed()).await.ok()?;
         let events = if number.is_multiple_of(3) { 1 } else { usize::MAX };
         for _ in 0..events {
-            answer.next().await?.ok()?;
+            response.next().await?.ok()?;
         }
         Some(())
     };
@@ -234,7 +234,7 @@ async fn endpoint_limits_apply_separately() {
 /// Calls count towards the provider's limit whatever their endpoint, model and key.
 #[tokio::test(start_paused = true)]
 async fn endpoint_model_and_key_limits_apply_within_the_provider_limit() {
-    let pool = SlotPool::new(&own_engine(), PoolSize::Fixed(5));
+    let pool = SlotPool::new(&local_engine(), PoolSize::Fixed(5));
     let accounts = ["key-1", "key-2", "key-3"].map(|key| {
         Account::builder("openai", &Credential::new(key))
             .pool(&pool)

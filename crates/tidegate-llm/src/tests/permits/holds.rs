@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tidegate_llm::mock::{Mock, Step};
-use tidegate_llm::{CallError, Outgoing as _};
+use tidegate_llm::{CallError, OutgoingCall as _};
 use tidegate_providers::Class;
 use tokio::time::{Instant, sleep};
 
@@ -31,7 +31,7 @@ async fn throttle_holds_the_model_for_all_callers_and_reopens_paced() {
     call(&handles[0]).await.unwrap_err();
     sleep(SECOND).await;
     let times = response_times(&handles[1], 5).await;
-    assert_eq!(mock.seen(), 6);
+    assert_eq!(mock.call_count(), 6);
     assert!(times[0] >= SECOND * 6, "{times:?}");
     assert!(times[0] <= SECOND * 8, "{times:?}");
     assert!(shortest_gap(&times) >= SECOND / 2, "not all at once: {times:?}");
@@ -65,16 +65,16 @@ async fn exhausted_quota_closes_the_model_for_all_callers_until_it_resets() {
     let before = Instant::now();
     for handle in &handles {
         let error = call(handle).await.unwrap_err();
-        assert!(matches!(error, CallError::Closed(_)), "{error:?}");
+        assert!(matches!(error, CallError::QuotaExhausted(_)), "{error:?}");
         assert_eq!(error.retry_after(), Some(HOUR - SECOND * 600));
         assert!(!error.was_sent());
     }
     assert!(before.elapsed().is_zero(), "calls fail immediately");
-    assert_eq!(mock.seen(), 1);
+    assert_eq!(mock.call_count(), 1);
     assert!(account.reserve("another", &ask(1, 1)).await.is_ok());
     sleep(HOUR - SECOND * 600).await;
     let _ = call(&handles[1]).await.unwrap();
-    assert_eq!(mock.seen(), 2);
+    assert_eq!(mock.call_count(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,7 +85,7 @@ async fn exhausted_quota_without_a_reset_time_is_retried_after_a_minute() {
     call(&service).await.unwrap_err();
     sleep(SECOND * 59).await;
     let error = call(&service).await.unwrap_err();
-    assert!(matches!(error, CallError::Closed(_)), "{error:?}");
+    assert!(matches!(error, CallError::QuotaExhausted(_)), "{error:?}");
     sleep(SECOND).await;
     let _ = call(&service).await.unwrap();
 }
@@ -98,9 +98,9 @@ async fn calls_waiting_when_a_model_closes_fail_and_are_not_charged() {
     let service = limited(&account, &mock);
     let start = Instant::now();
     let results = join_all((0..50).map(|_| call(&service))).await;
-    let closed = |result: &Result<_, _>| matches!(result, Err(CallError::Closed(_)));
+    let closed = |result: &Result<_, _>| matches!(result, Err(CallError::QuotaExhausted(_)));
     assert_eq!(results.iter().filter(|result| closed(result)).count(), 49);
-    assert_eq!(mock.seen(), 1);
+    assert_eq!(mock.call_count(), 1);
     assert_eq!(start.elapsed(), SECOND, "all fail when the first is admitted");
     let other = account.reserve("another", &ask(1, 1)).await.unwrap();
     assert!(other.waited().is_zero(), "{:?}", other.waited());
@@ -154,7 +154,7 @@ async fn call_that_would_wait_too_long_is_refused_at_once() {
     let account = requests("openai", 1, 1).build().unwrap();
     reserve(&account, &ask(1, 1)).await.complete(None);
     let mut hasty = ask(1, 1);
-    hasty.terms_mut().max_wait = Some(SECOND * 5);
+    hasty.options_mut().max_wait = Some(SECOND * 5);
     let before = Instant::now();
     let error = account.reserve(MODEL, &hasty).await.unwrap_err();
     assert!(matches!(error, CallError::NoPermit { .. }), "{error:?}");

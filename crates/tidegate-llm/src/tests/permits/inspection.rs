@@ -37,7 +37,7 @@ async fn view_of_a_learned_limit_has_origin_age_and_remainder() {
     assert!(queue.model_limits(model).is_empty(), "nothing is known");
     let mut report = reported(Dimension::Tokens, 90_000, 89_000);
     add_limit(&mut report, Dimension::Requests, 600, 599);
-    call.heard(&report);
+    call.response_started(&report);
     tokio::time::advance(SECOND * 3).await;
     let tokens = limit(&account, Dimension::Tokens).await;
     assert_eq!(tokens.source, "learned");
@@ -80,7 +80,7 @@ async fn limit_that_calls_wait_for_is_named_and_fully_used() {
 async fn view_shows_the_cause_and_remaining_time_of_a_hold() {
     let account = account("openai").build().unwrap();
     let mut first = reserve(&account, &ask(1, 1)).await;
-    first.heard(&reported(Dimension::Requests, 600, 600));
+    first.response_started(&reported(Dimension::Requests, 600, 600));
     first.complete(None);
     reserve(&account, &ask(1, 1)).await.failed(refused(SECOND * 30));
     tokio::time::advance(SECOND * 10).await;
@@ -104,7 +104,7 @@ async fn view_shows_requests_per_day_as_reported() {
     let reading = Reading { limit: Some(14_400), remaining: Some(0), reset: None, window };
     day.add(Dimension::RequestsPerDay, reading);
     let mut first = reserve(&account, &ask(1, 1)).await;
-    first.heard(&day);
+    first.response_started(&day);
     first.complete(None);
     let shown = limit(&account, Dimension::RequestsPerDay).await;
     assert_eq!((shown.per_window(), shown.used_ratio()), (Some(14_400), Some(1.0)));

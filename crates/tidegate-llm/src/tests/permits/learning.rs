@@ -17,7 +17,7 @@ use super::{
 
 /// A mock whose first response reports these limits.
 fn reporting_mock(reported: ReportedLimits) -> Mock {
-    Mock::new("openai").then(Step::reply("yes").told(reported))
+    Mock::new("openai").then(Step::reply("yes").reported_limits(reported))
 }
 
 #[tokio::test(start_paused = true)]
@@ -75,7 +75,7 @@ async fn input_and_output_limits_apply_separately() {
     add_limit(&mut limits, Dimension::Tokens, 1, 1);
     let account = account("anthropic").build().unwrap();
     let mut first = reserve(&account, &ask(1, 1)).await;
-    first.heard(&limits);
+    first.response_started(&limits);
     first.complete(None);
     // 100 input and 10 output tokens per second, and a minute's worth of each to start with.
     drop(reserve(&account, &ask(50, 600)).await);
@@ -94,7 +94,7 @@ async fn input_and_output_limits_apply_separately() {
 async fn each_model_has_its_own_reported_limits() {
     let account = account("openai").build().unwrap();
     let mut first = reserve(&account, &ask(1, 1)).await;
-    first.heard(&reported(Dimension::Requests, 60, 59));
+    first.response_started(&reported(Dimension::Requests, 60, 59));
     first.complete(None);
     for _ in 0..100 {
         let other = account.reserve("another", &ask(1, 1)).await.unwrap();
@@ -111,7 +111,7 @@ async fn raised_limit_is_used_at_once() {
     let mock = reporting_mock(reported(Dimension::Requests, 60, 59));
     let service = limited(&account, &mock);
     let _ = call(&service).await.unwrap();
-    mock.push(Step::reply("yes").told(reported(Dimension::Requests, 6_000, 5_999)));
+    mock.push(Step::reply("yes").reported_limits(reported(Dimension::Requests, 6_000, 5_999)));
     let _ = call(&service).await.unwrap();
     let times = response_times(&service, 50).await;
     assert!(*times.last().unwrap() <= SECOND * 2, "{times:?}");
@@ -129,7 +129,7 @@ async fn many_models_take_bounded_space() {
     for number in 0..6_000 {
         let model = format!("model-{number}");
         let mut reservation = account.reserve(&model, &ask(1, 1)).await.unwrap();
-        reservation.heard(&limits);
+        reservation.response_started(&limits);
         reservation.complete(None);
         if number % 2_000 == 1_999 {
             buckets.push(store.len());

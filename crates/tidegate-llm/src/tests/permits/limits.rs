@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tidegate_llm::plan::{RawConstraint, Source};
+use tidegate_llm::plan::{ConstraintSource, RawConstraint};
 use tidegate_llm::rate_limit::{Account, AccountLimits};
 use tidegate_providers::Credential;
 use tokio::time::{Instant, sleep};
@@ -28,22 +28,22 @@ async fn changed_limits_wake_waiting_calls_and_keep_charges() {
     });
     sleep(SECOND * 6).await;
     assert!(!waiting.is_finished());
-    account.reconfigure(per_minute(60), Source::Override).unwrap();
+    account.reconfigure(per_minute(60), ConstraintSource::Override).unwrap();
     let waited = waiting.await.unwrap();
     // A tenth of a call refilled in six seconds; the rest takes 0.9 seconds.
     assert_eq!(waited, Duration::from_millis(6_900));
     assert_eq!(start.elapsed(), waited);
     assert_eq!(wait(&account, &ask(1, 1)).await, SECOND);
-    assert_eq!(account.limits().of_all().unwrap().0, per_minute(60));
+    assert_eq!(account.limits().account_limit().unwrap().0, per_minute(60));
 }
 
 #[tokio::test(start_paused = true)]
 async fn limits_can_be_added_to_a_learning_account() {
-    let account = account("openai").exact().build().unwrap();
+    let account = account("openai").without_margin().build().unwrap();
     for _ in 0..10 {
         assert!(wait(&account, &ask(1, 1)).await.is_zero());
     }
-    account.reconfigure(per_minute(60), Source::Override).unwrap();
+    account.reconfigure(per_minute(60), ConstraintSource::Override).unwrap();
     assert!(wait(&account, &ask(1, 1)).await.is_zero());
     assert_eq!(wait(&account, &ask(1, 1)).await, SECOND);
     let other = account.reserve("another", &ask(1, 1)).await.unwrap();
@@ -54,7 +54,7 @@ async fn limits_can_be_added_to_a_learning_account() {
 async fn credentials_have_separate_buckets() {
     let account = |key: &str| {
         let builder = Account::builder("openai", &Credential::new(key));
-        builder.limits(per_minute(60), Source::Override).build().unwrap()
+        builder.limits(per_minute(60), ConstraintSource::Override).build().unwrap()
     };
     let (one, other) = (account("sk-1"), account("sk-2"));
     assert!(wait(&one, &ask(1, 1)).await.is_zero());
@@ -66,7 +66,7 @@ async fn credentials_have_separate_buckets() {
 #[tokio::test(start_paused = true)]
 async fn minimum_interval_is_kept() {
     let raw = RawConstraint { min_interval_ms: Some(250), ..RawConstraint::default() };
-    let builder = account("openai").limits(constraint(&raw), Source::Override);
+    let builder = account("openai").limits(constraint(&raw), ConstraintSource::Override);
     let account = builder.build().unwrap();
     assert!(wait(&account, &ask(1, 1)).await.is_zero());
     let next = reserve(&account, &ask(1, 1)).await;
@@ -78,7 +78,7 @@ async fn minimum_interval_is_kept() {
 async fn server_logs_waits_once_a_minute_with_count_and_longest() {
     let log = Log::default();
     let _listening = log.listen();
-    let account = requests("openai", 60, 1).warn_each_minute().build().unwrap();
+    let account = requests("openai", 60, 1).log_waits_per_minute().build().unwrap();
     log.lines();
     for _ in 0..62 {
         wait(&account, &ask(1, 1)).await;
@@ -129,7 +129,8 @@ fn tokens_of_models() -> AccountLimits {
 /// Each entry has its own bucket; the most specific match applies.
 #[tokio::test(start_paused = true)]
 async fn model_limits_apply_separately() {
-    let account = account("openai").configured(tokens_of_models()).exact().build().unwrap();
+    let account =
+        account("openai").account_limits(tokens_of_models()).without_margin().build().unwrap();
     let start = Instant::now();
     let timed = |model: &'static str, calls: usize| {
         let account = account.clone();
@@ -156,8 +157,8 @@ async fn model_limits_apply_separately() {
 /// The account's limit applies to all models together, and theirs within it.
 #[tokio::test(start_paused = true)]
 async fn model_limits_apply_within_the_account_limit() {
-    let limits = tokens_of_models().all(per_minute(60), Source::Override);
-    let account = account("openai").configured(limits).exact().build().unwrap();
+    let limits = tokens_of_models().all(per_minute(60), ConstraintSource::Override);
+    let account = account("openai").account_limits(limits).without_margin().build().unwrap();
     let start = Instant::now();
     let models = ["gpt-4o", "gpt-4o-mini", "text-embedding-3-small", "o1"];
     let calls = models.map(|model| {

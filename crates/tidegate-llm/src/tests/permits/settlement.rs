@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use tidegate_llm::plan::{RawConstraint, Source};
+use tidegate_llm::plan::{ConstraintSource, RawConstraint};
 use tidegate_llm::rate_limit::{Account, Reservation};
-use tidegate_llm::{Broken, CallError};
+use tidegate_llm::{CallError, ConnectionFailure};
 use tidegate_providers::{Class, Failure, Usage};
 
 use super::{SECOND, TestCall, account, ask, constraint, reserve, tokens, wait};
@@ -26,8 +26,8 @@ fn failed(class: Class, status: u16) -> CallError {
     Box::new(Failure::new("mistral".into(), class, status)).into()
 }
 
-fn broken(broken: Broken) -> CallError {
-    CallError::Connection { provider: "mistral".into(), broken, source: None }
+fn connection_failure(kind: ConnectionFailure) -> CallError {
+    CallError::Connection { provider: "mistral".into(), kind, source: None }
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,7 +65,9 @@ async fn cached_tokens_are_free_where_the_provider_says_so() {
 async fn unsent_call_costs_nothing() {
     for provider in ["mistral", "openai"] {
         let account = tokens(provider).await;
-        reserve(&account, &ask(20, 80)).await.failed(broken(Broken::NotConnected));
+        reserve(&account, &ask(20, 80))
+            .await
+            .failed(connection_failure(ConnectionFailure::NotConnected));
         assert!(wait(&account, &of(100)).await.is_zero(), "{provider}");
     }
 }
@@ -79,7 +81,8 @@ async fn refused_call_costs_a_request_but_no_tokens() {
     };
     let limits = constraint(&raw);
     for class in [Class::CredentialRejected, Class::TooLarge, Class::BadRequest] {
-        let builder = account("mistral").limits(limits.clone(), Source::Override).exact();
+        let builder =
+            account("mistral").limits(limits.clone(), ConstraintSource::Override).without_margin();
         let account = builder.build().unwrap();
         reserve(&account, &ask(20, 80)).await.failed(failed(class, 400));
         let next = reserve(&account, &of(100)).await;
@@ -91,7 +94,8 @@ async fn refused_call_costs_a_request_but_no_tokens() {
 #[tokio::test(start_paused = true)]
 async fn failed_call_costs_what_the_provider_charges() {
     for (provider, wait_of_next) in [("mistral", Duration::ZERO), ("openai", SECOND)] {
-        for error in [failed(Class::Transient, 500), broken(Broken::Cut)] {
+        for error in [failed(Class::Transient, 500), connection_failure(ConnectionFailure::Closed)]
+        {
             let account = tokens(provider).await;
             let error = reserve(&account, &ask(20, 80)).await.failed(error);
             assert_eq!(wait(&account, &of(100)).await, wait_of_next, "{provider} {error}");
@@ -113,7 +117,9 @@ async fn excessive_max_tokens_are_charged_a_minute_at_most() {
     type End = fn(Reservation);
     let ends: [(&str, End); 4] = [
         ("it fails", |call| drop(call.failed(failed(Class::Transient, 500)))),
-        ("it is interrupted", |call| drop(call.failed(broken(Broken::Cut)))),
+        ("it is interrupted", |call| {
+            drop(call.failed(connection_failure(ConnectionFailure::Closed)))
+        }),
         ("the caller cancels", drop),
         ("it completes", |call| call.complete(None)),
     ];
@@ -133,20 +139,24 @@ async fn excessive_max_tokens_are_charged_a_minute_at_most() {
 /// An OpenAI account with a minute's worth of 6,000 tokens left.
 fn minute() -> Account {
     let raw = RawConstraint { tokens_per_minute: Some(6_000), ..RawConstraint::default() };
-    account("openai").limits(constraint(&raw), Source::Override).exact().build().unwrap()
+    account("openai")
+        .limits(constraint(&raw), ConstraintSource::Override)
+        .without_margin()
+        .build()
+        .unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn learned_usage_is_reserved_for_the_next_call() {
     let raw = RawConstraint { tokens_per_minute: Some(6_000_000), ..RawConstraint::default() };
-    let builder = account("mistral").limits(constraint(&raw), Source::Override);
+    let builder = account("mistral").limits(constraint(&raw), ConstraintSource::Override);
     let account = builder.build().unwrap();
     let unbounded = TestCall { input: 100, ..TestCall::default() };
     for _ in 0..50 {
         reserve(&account, &unbounded).await.complete(Some(used(150, 1_000)));
     }
-    let tokens = reserve(&account, &unbounded).await.tokens();
+    let tokens = reserve(&account, &unbounded).await.reserved_tokens();
     assert!((1_150..=1_350).contains(&tokens), "{tokens}");
-    let bounded = reserve(&account, &ask(100, 50)).await.tokens();
+    let bounded = reserve(&account, &ask(100, 50)).await.reserved_tokens();
     assert!((195..=205).contains(&bounded), "never more than max_tokens: {bounded}");
 }

@@ -7,7 +7,7 @@ use tidegate::pacer::PoolSize;
 use tidegate::{Engine, StoreHandle};
 use tidegate_llm::CallError;
 use tidegate_llm::mock::Step;
-use tidegate_llm::plan::{RawConstraint, Source};
+use tidegate_llm::plan::{ConstraintSource, RawConstraint};
 use tidegate_providers::{Class, Dimension, Failure, ReportedLimits};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::{Flavor, RedisServer};
@@ -59,7 +59,7 @@ async fn last_request_of_a_refilling_day_does_not_close_the_model_for_a_day() {
     };
     day.add(Dimension::RequestsPerDay, reading);
     let mut first = reserve(&account, &ask(1, 1)).await;
-    first.heard(&day);
+    first.response_started(&day);
     first.complete(None);
     let waited = wait(&account, &ask(1, 1)).await;
     assert!((SECOND * 6..SECOND * 7).contains(&waited), "one every six seconds: {waited:?}");
@@ -72,7 +72,7 @@ async fn retry_after_of_a_day_is_an_error_for_all_callers() {
     let waiting = reserve(&account, &ask(1, 1)).await;
     waiting.failed(throttled(Some(SECOND * 86_400)));
     let error = account.reserve(MODEL, &ask(1, 1)).await.unwrap_err();
-    assert!(matches!(error, CallError::Closed(_)), "{error:?}");
+    assert!(matches!(error, CallError::QuotaExhausted(_)), "{error:?}");
     assert_eq!(error.retry_after(), Some(SECOND * 86_400));
     tokio::time::sleep(SECOND * 86_400).await;
     reserve(&account, &ask(1, 1)).await.complete(None);
@@ -85,7 +85,8 @@ async fn configured_daily_limit_fails_waiting_calls() {
         requests_per_day: Some(2),
         ..RawConstraint::default()
     };
-    let builder = account("mistral").limits(constraint(&raw), Source::Override).exact();
+    let builder =
+        account("mistral").limits(constraint(&raw), ConstraintSource::Override).without_margin();
     let account = builder.build().unwrap();
     let call = ask(1, 1);
     let calls = (0..5).map(|_| account.reserve(MODEL, &call));
@@ -96,8 +97,8 @@ async fn configured_daily_limit_fails_waiting_calls() {
         assert!(matches!(error.class(), Class::ExhaustedQuota { after: Some(_) }), "{error:?}");
     }
     // A call that was never sent is refunded.
-    let (provider, broken) = ("mistral".into(), tidegate_llm::Broken::NotConnected);
-    let error = CallError::Connection { provider, broken, source: None };
+    let (provider, kind) = ("mistral".into(), tidegate_llm::ConnectionFailure::NotConnected);
+    let error = CallError::Connection { provider, kind, source: None };
     done.into_iter().find_map(Result::ok).unwrap().failed(error);
     reserve(&account, &call).await.complete(None);
 }
@@ -108,7 +109,7 @@ async fn wrongly_reported_limit_does_not_lock_a_model() {
     let account = account("mistral").build().unwrap();
     for limit in [1, 60_000] {
         let mut call = timeout(SECOND * 60, reserve(&account, &ask(50, 50))).await.unwrap();
-        call.heard(&reported(Dimension::Tokens, limit, limit));
+        call.response_started(&reported(Dimension::Tokens, limit, limit));
         call.complete(None);
     }
     assert!(wait(&account, &ask(50, 50)).await < SECOND * 2);
@@ -134,7 +135,7 @@ async fn deadline_limits_the_wait_without_a_retry_layer() {
     let account = requests("mistral", 1, 1).build().unwrap();
     reserve(&account, &ask(1, 1)).await.complete(None);
     let mut call = ask(1, 1);
-    call.terms.deadline = Some(SECOND * 5);
+    call.options.deadline = Some(SECOND * 5);
     let start = Instant::now();
     let error = account.reserve(MODEL, &call).await.unwrap_err();
     assert!(matches!(error, CallError::NoPermit { .. }), "{error:?}");
@@ -145,7 +146,7 @@ async fn deadline_limits_the_wait_without_a_retry_layer() {
 async fn refusal_names_the_limit_and_the_wait() {
     let short_wait = || {
         let mut call = ask(1, 1);
-        call.terms.max_wait = Some(SECOND);
+        call.options.max_wait = Some(SECOND);
         call
     };
     let known = |error: CallError| match error {
@@ -193,7 +194,7 @@ async fn removed_limit_releases_waiting_calls() {
     let change = async {
         tokio::time::sleep(SECOND).await;
         let raw = RawConstraint { tokens_per_minute: Some(60_000), ..RawConstraint::default() };
-        account.reconfigure(constraint(&raw), Source::Override).unwrap();
+        account.reconfigure(constraint(&raw), ConstraintSource::Override).unwrap();
     };
     let (reservation, ()) = tokio::join!(waits, change);
     reservation.complete(None);
@@ -208,7 +209,7 @@ async fn account_can_be_opened_again() {
     let engine = Engine::on(store);
     let first = requests("mistral", 60, 1).engine(&engine).build().unwrap();
     let mut call = reserve(&first, &ask(1, 1)).await;
-    call.heard(&reported(Dimension::Tokens, 60_000, 60_000));
+    call.response_started(&reported(Dimension::Tokens, 60_000, 60_000));
     call.complete(None);
     drop(first);
     let second = requests("mistral", 6, 1).engine(&engine).build().unwrap();
@@ -224,7 +225,7 @@ async fn retired_account_leaves_the_engine_and_keeps_its_charges() {
     let engine = Engine::on(store);
     let first = requests("mistral", 6, 1).engine(&engine).build().unwrap();
     let mut call = reserve(&first, &ask(1, 1)).await;
-    call.heard(&reported(Dimension::Tokens, 60_000, 60_000));
+    call.response_started(&reported(Dimension::Tokens, 60_000, 60_000));
     call.complete(None);
     let names: Vec<String> = engine.limits().iter().map(|limit| limit.name().to_owned()).collect();
     assert!(names.len() > 2, "configured and reported limits: {names:?}");
@@ -248,7 +249,7 @@ async fn new_process_on_a_shared_store_keeps_learned_limits() {
     };
     let old = join().await;
     let mut first = reserve(&old, &ask(1, 1)).await;
-    first.heard(&reported(Dimension::Requests, 300, 300));
+    first.response_started(&reported(Dimension::Requests, 300, 300));
     first.complete(None);
     let newcomer = join().await;
     reserve(&newcomer, &ask(1, 1)).await.complete(None);

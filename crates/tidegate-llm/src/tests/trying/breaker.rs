@@ -5,12 +5,12 @@ use std::time::Duration;
 use tidegate_core::breaker::{BreakerSettings, BreakerState};
 use tidegate_llm::breaker::{Breaker, BreakerLayer, Breakers, Circuit};
 use tidegate_llm::retry::RetryLayer;
-use tidegate_llm::{Broken, CallError, Scope};
+use tidegate_llm::{CallError, ConnectionFailure, Scope};
 use tidegate_providers::{Class, Credential};
 use tokio::time::{advance, sleep, timeout};
 use tower::Layer as _;
 
-use super::{SECOND, Script, ask, broken, failed, hello, rate_limited};
+use super::{SECOND, Script, ask, connection_failure, failed, hello, rate_limited};
 
 /// A breaker around a script, and its circuit.
 fn guarded(script: &Script) -> (Breaker<Script>, Circuit) {
@@ -20,14 +20,14 @@ fn guarded(script: &Script) -> (Breaker<Script>, Circuit) {
 
 fn refused_for(result: Result<&'static str, CallError>) -> Duration {
     match result {
-        Err(CallError::Open { provider, after }) if provider.as_str() == "openai" => after,
+        Err(CallError::CircuitOpen { provider, after }) if provider.as_str() == "openai" => after,
         other => panic!("not refused: {other:?}"),
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn breaker_opens_after_five_failures_and_closes_after_a_trial() {
-    let script = Script::failing(6, || broken(Broken::NotConnected));
+    let script = Script::failing(6, || connection_failure(ConnectionFailure::NotConnected));
     let (service, circuit) = guarded(&script);
     for _ in 0..5 {
         assert_eq!(circuit.state(), BreakerState::Closed);
@@ -57,7 +57,7 @@ async fn rate_limits_and_bad_requests_do_not_open_the_breaker() {
         || failed(Class::SlowDown),
         || failed(Class::BadRequest),
         || failed(Class::CredentialRejected),
-        || CallError::Request { provider: "openai".into(), source: "no words".into() },
+        || CallError::InvalidRequest { provider: "openai".into(), source: "no words".into() },
     ];
     for error in harmless {
         let script = Script::failing(50, error);
@@ -114,7 +114,10 @@ async fn calls_that_miss_their_deadline_count_as_failures() {
     let model = RetryLayer::new("openai").layer(service.clone());
     for state in [BreakerState::Closed; 4].into_iter().chain([BreakerState::Open]) {
         let error = ask(&model, hello().deadline(SECOND * 30)).await.unwrap_err();
-        assert!(matches!(error, CallError::Connection { broken: Broken::TimedOut, .. }), "{error}");
+        assert!(
+            matches!(error, CallError::Connection { kind: ConnectionFailure::TimedOut, .. }),
+            "{error}"
+        );
         assert_eq!(circuit.state(), state);
     }
     assert_eq!((script.calls(), circuit.stats().opened), (5, 1));
@@ -136,7 +139,7 @@ async fn call_dropped_before_its_deadline_does_not_count() {
 #[tokio::test(start_paused = true)]
 async fn waiting_for_an_open_circuit_takes_no_retry_budget() {
     let script = Script::new(|_, at| match at < SECOND * 20 {
-        true => Err(broken(Broken::NotConnected)),
+        true => Err(connection_failure(ConnectionFailure::NotConnected)),
         false => Ok("answer"),
     });
     let (service, circuit) = guarded(&script);
@@ -150,7 +153,7 @@ async fn waiting_for_an_open_circuit_takes_no_retry_budget() {
 
 #[tokio::test(start_paused = true)]
 async fn waits_for_an_open_circuit_count_after_the_schedule_ends() {
-    let open = || CallError::Open { provider: "openai".into(), after: SECOND };
+    let open = || CallError::CircuitOpen { provider: "openai".into(), after: SECOND };
     let script = Script::new(move |_, _| Err(open()));
     let layer = RetryLayer::new("openai").max_retries(3).jitter_percent(0);
     let model = layer.layer(script.clone());
@@ -195,7 +198,9 @@ async fn rate_limit_does_not_reset_consecutive_failures() {
 #[tokio::test(start_paused = true)]
 async fn unsent_trial_is_ignored_and_rate_limited_trial_closes_the_circuit() {
     let script = Script::new(|before, _| match before {
-        5 => Err(CallError::Request { provider: "openai".into(), source: "no words".into() }),
+        5 => {
+            Err(CallError::InvalidRequest { provider: "openai".into(), source: "no words".into() })
+        }
         6 => Err(rate_limited()),
         _ => Err(failed(Class::Transient)),
     });

@@ -11,12 +11,12 @@ use tidegate_core::breaker::{BreakerSettings, BreakerState};
 use tidegate_llm::breaker::{BreakerLayer, Circuit};
 use tidegate_llm::fallback::FallbackLayer;
 use tidegate_llm::retry::RetryLayer;
-use tidegate_llm::{Answer, Broken, Call, CallError};
+use tidegate_llm::{Call, CallError, CallResponse, ConnectionFailure};
 use tidegate_providers::{Class, Event};
 use tokio::time::sleep;
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
-use super::{SECOND, ask, broken, failed, hello};
+use super::{SECOND, ask, connection_failure, failed, hello};
 
 /// Counts of reservations held by ready services, and of calls.
 #[derive(Clone, Default)]
@@ -126,7 +126,7 @@ async fn refused_call_releases_its_reservation() {
     let mut service = BreakerLayer::new(circuit.clone()).layer(strict);
     service.ready().await.unwrap().call(hello()).await.unwrap_err();
     let refused = service.ready().await.unwrap().call(hello()).await.unwrap_err();
-    assert!(matches!(refused, CallError::Open { .. }), "{refused}");
+    assert!(matches!(refused, CallError::CircuitOpen { .. }), "{refused}");
     assert_eq!((counts.reserved(), counts.calls(), circuit.state()), (0, 1, BreakerState::Open));
 }
 
@@ -137,12 +137,15 @@ async fn broken_stream_is_neither_retried_nor_sent_to_a_fallback() {
     let counted = calls.clone();
     let streaming = service_fn(move |_: Call| {
         counted.fetch_add(1, Ordering::Relaxed);
-        let events = stream::iter([Ok(Event::Text("the ".into())), Err(broken(Broken::Cut))]);
-        ready(Ok::<_, CallError>(Answer::streamed("openai".into(), Box::pin(events))))
+        let events = stream::iter([
+            Ok(Event::Text("the ".into())),
+            Err(connection_failure(ConnectionFailure::Closed)),
+        ]);
+        ready(Ok::<_, CallError>(CallResponse::streamed("openai".into(), Box::pin(events))))
     });
     let layer = FallbackLayer::new("openai", [("groq", streaming.clone())]).unwrap();
     let service = RetryLayer::new("openai").layer(layer.layer(streaming));
-    let answer = ask(&service, hello().streamed()).await.unwrap();
-    assert!(matches!(answer.whole().await, Err(CallError::Connection { .. })));
-    assert_eq!((calls.load(Ordering::Relaxed), layer.turns()), (1, 0));
+    let response = ask(&service, hello().streamed()).await.unwrap();
+    assert!(matches!(response.into_reply().await, Err(CallError::Connection { .. })));
+    assert_eq!((calls.load(Ordering::Relaxed), layer.fallbacks()), (1, 0));
 }

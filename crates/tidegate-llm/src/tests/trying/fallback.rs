@@ -39,8 +39,8 @@ async fn targets_are_tried_in_order_until_one_succeeds() {
     let service = layer.layer(primary.clone());
     assert_eq!(ask(&service, hello()).await.unwrap(), "second");
     assert_eq!([&primary, &first, &second, &third].map(Script::calls), [1, 1, 1, 0]);
-    let (turns, rescued) = (layer.turns(), layer.rescued());
-    assert_eq!((layer.calls(), turns, rescued, layer.lost()), (1, 2, 1, 0));
+    let (turns, rescued) = (layer.fallbacks(), layer.rescued());
+    assert_eq!((layer.calls(), turns, rescued, layer.failed()), (1, 2, 1, 0));
 }
 
 #[tokio::test]
@@ -49,7 +49,7 @@ async fn no_target_is_tried_when_the_primary_succeeds() {
     let layer = chain([&target]);
     let service = layer.layer(answers("openai"));
     assert_eq!(ask(&service, hello()).await.unwrap(), "openai");
-    assert_eq!((target.calls(), layer.turns()), (0, 0));
+    assert_eq!((target.calls(), layer.fallbacks()), (0, 0));
 }
 
 #[tokio::test]
@@ -58,13 +58,14 @@ async fn when_all_fail_the_error_is_that_of_the_primary() {
     let layer = chain([&first, &second]);
     let error = ask(&layer.layer(fails(|| failed(Class::CredentialRejected))), hello()).await;
     assert_eq!(error.unwrap_err().class(), Class::CredentialRejected);
-    assert_eq!((first.calls(), second.calls(), layer.lost()), (1, 1, 1));
+    assert_eq!((first.calls(), second.calls(), layer.failed()), (1, 1, 1));
 }
 
 #[tokio::test]
 async fn only_errors_that_another_provider_may_not_have_fall_back() {
-    let open = || CallError::Open { provider: "openai".into(), after: SECOND };
-    let words = || CallError::Request { provider: "openai".into(), source: "no words".into() };
+    let open = || CallError::CircuitOpen { provider: "openai".into(), after: SECOND };
+    let words =
+        || CallError::InvalidRequest { provider: "openai".into(), source: "no words".into() };
     let table: [(fn() -> CallError, usize); 15] = [
         (rate_limited, 1),
         (|| failed(Class::Transient), 1),
@@ -158,7 +159,7 @@ async fn error_of_the_primary_is_shown_even_if_a_target_is_worth_a_retry() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_that_calls_targets_takes_retry_budget() {
-    let open = || CallError::Open { provider: "openai".into(), after: SECOND };
+    let open = || CallError::CircuitOpen { provider: "openai".into(), after: SECOND };
     let target = fails(|| failed(Class::Overloaded));
     let layer = RetryLayer::new("openai").budget(3);
     let service = layer.layer(chain([&target]).layer(fails(open)));
@@ -178,8 +179,8 @@ async fn targets_get_the_time_left_until_the_deadline() {
     let service = chain([&first, &second, &third]).layer(primary.clone());
     ask(&service, hello().deadline(SECOND * 12).max_wait(SECOND * 5)).await.unwrap_err();
     let received = [&primary, &first, &second].map(|script| {
-        let terms = script.seen.lock().unwrap()[0].1.clone();
-        (terms.deadline.unwrap(), terms.max_wait.unwrap())
+        let options = script.seen.lock().unwrap()[0].1.clone();
+        (options.deadline.unwrap(), options.max_wait.unwrap())
     });
     let seconds = [(12, 5), (8, 5), (4, 4)];
     assert_eq!(received, seconds.map(|(deadline, wait)| (SECOND * deadline, SECOND * wait)));

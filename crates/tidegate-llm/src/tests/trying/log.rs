@@ -4,14 +4,16 @@ use tidegate_core::breaker::BreakerSettings;
 use tidegate_llm::breaker::{BreakerLayer, Circuit};
 use tidegate_llm::fallback::FallbackLayer;
 use tidegate_llm::retry::RetryLayer;
-use tidegate_llm::{Broken, Call, CallError};
+use tidegate_llm::{Call, CallError, ConnectionFailure};
 use tidegate_providers::{Chat, Class};
 use tokio::time::advance;
 use tower::Layer as _;
 
 use crate::tests::log::Log;
 
-use super::{SECOND, Script, ask, broken, failed, hello, rate_limited, rate_limited_for};
+use super::{
+    SECOND, Script, ask, connection_failure, failed, hello, rate_limited, rate_limited_for,
+};
 
 fn exact(retries: u32) -> RetryLayer {
     RetryLayer::new("openai").jitter_percent(0).max_retries(retries)
@@ -36,7 +38,7 @@ async fn each_rate_limit_hit_and_the_recovery_are_logged() {
     let script = Script::new(|before, _| match before {
         0 => Err(rate_limited()),
         1 => Err(rate_limited_for(7)),
-        2 => Err(broken(Broken::TimedOut)),
+        2 => Err(connection_failure(ConnectionFailure::TimedOut)),
         _ => Ok("answer"),
     });
     let layer = exact(8).function("summarise");
@@ -109,7 +111,7 @@ async fn giving_up_is_logged_with_the_last_error() {
 async fn each_fallback_is_logged() {
     let log = Log::default();
     let _listening = log.listen();
-    let broken = Script::failing(9, || broken(Broken::NotConnected));
+    let broken = Script::failing(9, || connection_failure(ConnectionFailure::NotConnected));
     let full = Script::failing(9, || failed(Class::ExhaustedQuota { after: None }));
     let layer = FallbackLayer::new("openai", [("groq", full), ("gemini", broken)]).unwrap();
     let call = Call::new(Chat::user("a secret"));

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use tidegate::pacer::AcquireError;
 use tidegate_llm::retry::{Budget, Reason, RetryLayer, Retryable, TimeBudget, run_within};
-use tidegate_llm::{Broken, Call, CallError};
+use tidegate_llm::{Call, CallError, ConnectionFailure};
 use tidegate_providers::Class;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 use tower::{Layer as _, service_fn};
 
-use super::{SECOND, Script, ask, broken, failed, hello, rate_limited, rate_limited_for};
+use super::{
+    SECOND, Script, ask, connection_failure, failed, hello, rate_limited, rate_limited_for,
+};
 
 /// A layer without jitter.
 fn exact() -> RetryLayer {
@@ -49,7 +51,7 @@ fn of(error: &str, cause: &str) -> (String, String) {
 
 #[tokio::test(start_paused = true)]
 async fn local_provider_is_retried_three_times() {
-    let layer = RetryLayer::new("ollama").max_retries(3).base(SECOND / 2).jitter_percent(0);
+    let layer = RetryLayer::new("ollama").max_retries(3).base_delay(SECOND / 2).jitter_percent(0);
     let script = Script::failing(3, rate_limited);
     let (result, times) = attempts(&script, layer).await;
     assert_eq!((result.unwrap(), times), ("answer", vec![0.0, 0.5, 1.5, 3.5]));
@@ -79,7 +81,8 @@ async fn retry_without_a_permit_returns_the_earlier_error() {
 #[tokio::test(start_paused = true)]
 async fn permanent_errors_are_not_retried() {
     let quota = || failed(Class::ExhaustedQuota { after: Some(SECOND) });
-    let request = || CallError::Request { provider: "openai".into(), source: "no words".into() };
+    let request =
+        || CallError::InvalidRequest { provider: "openai".into(), source: "no words".into() };
     let permanent: [fn() -> CallError; 6] = [
         quota,
         || failed(Class::CredentialRejected),
@@ -99,12 +102,12 @@ async fn permanent_errors_are_not_retried() {
 #[tokio::test(start_paused = true)]
 async fn transient_errors_are_retried() {
     let transient: [fn() -> CallError; 6] = [
-        || broken(Broken::TimedOut),
-        || broken(Broken::Cut),
+        || connection_failure(ConnectionFailure::TimedOut),
+        || connection_failure(ConnectionFailure::Closed),
         || failed(Class::Transient),
         || failed(Class::Overloaded),
         || failed(Class::SlowDown),
-        || CallError::Open { provider: "openai".into(), after: SECOND / 2 },
+        || CallError::CircuitOpen { provider: "openai".into(), after: SECOND / 2 },
     ];
     for error in transient {
         let script = Script::failing(1, error);
@@ -119,7 +122,7 @@ async fn server_delay_is_honoured() {
     let (result, times) = attempts(&script, exact()).await;
     assert_eq!((result.unwrap(), times), ("answer", vec![0.0, 20.0, 40.0]));
 
-    let open = || CallError::Open { provider: "openai".into(), after: SECOND * 30 };
+    let open = || CallError::CircuitOpen { provider: "openai".into(), after: SECOND * 30 };
     let script = Script::failing(1, open);
     let (result, times) = attempts(&script, exact()).await;
     assert_eq!((result.unwrap(), times), ("answer", vec![0.0, 30.0]));
@@ -159,7 +162,7 @@ async fn no_attempt_starts_after_the_deadline() {
 /// A provider that is unreachable for seconds is usually down for longer.
 #[tokio::test(start_paused = true)]
 async fn unreachable_provider_is_retried_twice_with_shorter_delays() {
-    let unreachable = || broken(Broken::NotConnected);
+    let unreachable = || connection_failure(ConnectionFailure::NotConnected);
     let (result, times) = attempts(&Script::failing(2, unreachable), exact()).await;
     assert_eq!((result.unwrap(), times), ("answer", vec![0.0, 0.25, 0.75]));
     let layer = exact();
@@ -169,7 +172,11 @@ async fn unreachable_provider_is_retried_twice_with_shorter_delays() {
     assert_eq!(layer.unreachable(), 1);
     // A provider that sometimes responds is not unreachable.
     let script = Script::new(|call, _| {
-        Err(if call % 2 == 0 { broken(Broken::NotConnected) } else { failed(Class::Transient) })
+        Err(if call % 2 == 0 {
+            connection_failure(ConnectionFailure::NotConnected)
+        } else {
+            failed(Class::Transient)
+        })
     });
     ask(&layer.layer(script.clone()), hello()).await.unwrap_err();
     assert_eq!(script.calls(), 9);
@@ -185,7 +192,7 @@ async fn waits_for_permits_and_delays_share_the_maximum_wait() {
         let start = Instant::now();
         ask(&service, call).await.unwrap_err();
         let seen = script.seen.lock().unwrap().clone();
-        let seen: Vec<_> = seen.iter().map(|(_, terms)| terms.max_wait.unwrap()).collect();
+        let seen: Vec<_> = seen.iter().map(|(_, options)| options.max_wait.unwrap()).collect();
         (seen, start.elapsed())
     };
     let (seen, took) = limits(hello().max_wait(SECOND * 12)).await;
@@ -204,7 +211,10 @@ async fn attempt_is_cancelled_at_the_deadline() {
     let service = exact().layer(script.clone());
     let error = ask(&service, hello().deadline(SECOND * 10)).await.unwrap_err();
     assert_eq!((script.calls(), script.begin.elapsed()), (1, SECOND * 10));
-    assert!(matches!(error, CallError::Connection { broken: Broken::TimedOut, .. }), "{error}");
+    assert!(
+        matches!(error, CallError::Connection { kind: ConnectionFailure::TimedOut, .. }),
+        "{error}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Frame;
 use tidegate_llm::adapter::Adapter;
-use tidegate_llm::{Answer, Broken, Call, CallError};
+use tidegate_llm::{Call, CallError, CallResponse, ConnectionFailure};
 use tidegate_providers::request::{RequestError, Target};
 use tidegate_providers::response::DecodeError;
 use tidegate_providers::{
@@ -24,7 +24,7 @@ use super::{DIALECTS, account, adapter, call, send, simulator, target};
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Reads a response until it fails.
-async fn until_error(mut answer: Answer) -> (Reply, CallError) {
+async fn until_error(mut answer: CallResponse) -> (Reply, CallError) {
     let mut reply = Reply::default();
     loop {
         match answer.next().await.unwrap() {
@@ -37,15 +37,18 @@ async fn until_error(mut answer: Answer) -> (Reply, CallError) {
     }
 }
 
-fn broken(error: &CallError) -> Option<Broken> {
+fn connection_failure(error: &CallError) -> Option<ConnectionFailure> {
     match error {
-        CallError::Connection { broken, .. } => Some(*broken),
+        CallError::Connection { kind, .. } => Some(*kind),
         _ => None,
     }
 }
 
 /// Calls an adapter whose HTTP service returns this body.
-async fn call_with_body(dialect: Dialect, body: impl Into<Bytes>) -> Result<Answer, CallError> {
+async fn call_with_body(
+    dialect: Dialect,
+    body: impl Into<Bytes>,
+) -> Result<CallResponse, CallError> {
     let body: Bytes = body.into();
     let http = service_fn(move |_| {
         let response = Response::new(Full::new(body.clone()));
@@ -62,7 +65,7 @@ async fn truncated_stream_is_an_error_after_its_events() {
         let answer = send(&adapter(&simulator, dialect), call().streamed()).await.unwrap();
         let (reply, error) = until_error(answer).await;
         assert_eq!(reply.text, "the sea ran ", "{dialect:?}");
-        assert_eq!(broken(&error), Some(Broken::Cut), "{dialect:?}");
+        assert_eq!(connection_failure(&error), Some(ConnectionFailure::Closed), "{dialect:?}");
         assert!(error.was_sent());
     }
 }
@@ -85,10 +88,14 @@ async fn stream_without_its_end_marker_is_truncated() {
     for (dialect, body) in cut {
         let (reply, error) = until_error(call_with_body(dialect, body).await.unwrap()).await;
         assert_eq!(reply.text, "a", "{dialect:?}");
-        assert_eq!(broken(&error), Some(Broken::Cut), "{dialect:?}");
+        assert_eq!(connection_failure(&error), Some(ConnectionFailure::Closed), "{dialect:?}");
     }
     let error = call_with_body(Dialect::OpenAi, "").await.unwrap_err();
-    assert_eq!(broken(&error), Some(Broken::Cut), "an empty body is truncated");
+    assert_eq!(
+        connection_failure(&error),
+        Some(ConnectionFailure::Closed),
+        "an empty body is truncated"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,7 +104,7 @@ async fn truncated_response_in_one_piece_is_an_error() {
         let simulator = simulator(account(sim));
         simulator.inject("main", Fault::Cut { after: 3 }, 1).unwrap();
         let error = send(&adapter(&simulator, dialect), call()).await.unwrap_err();
-        assert_eq!(broken(&error), Some(Broken::Cut), "{dialect:?}");
+        assert_eq!(connection_failure(&error), Some(ConnectionFailure::Closed), "{dialect:?}");
     }
 }
 
@@ -148,7 +155,8 @@ async fn errors_are_recognized_in_every_form() {
 #[tokio::test]
 async fn response_that_is_not_streamed_is_decoded() {
     let body = "{\"choices\":[{\"message\":{\"content\":\"Elbe\"},\n\"finish_reason\":\"stop\"}]}";
-    let reply = call_with_body(Dialect::Compatible, body).await.unwrap().whole().await.unwrap();
+    let reply =
+        call_with_body(Dialect::Compatible, body).await.unwrap().into_reply().await.unwrap();
     assert_eq!((reply.text.as_str(), reply.stop), ("Elbe", Some(StopReason::End)));
 }
 
@@ -159,7 +167,7 @@ async fn malformed_json_cannot_be_decoded() {
             let simulator = simulator(account(sim));
             simulator.inject("main", Fault::Malformed, 1).unwrap();
             let error = send(&adapter(&simulator, dialect), call).await.unwrap_err();
-            assert!(matches!(error, CallError::Unreadable { .. }), "{dialect:?}: {error:?}");
+            assert!(matches!(error, CallError::InvalidResponse { .. }), "{dialect:?}: {error:?}");
             assert_eq!(error.class(), Class::Transient);
         }
     }
@@ -173,10 +181,10 @@ async fn slow_start_times_out() {
         let started = Instant::now();
         let adapter = adapter(&simulator, Dialect::OpenAi);
         let error = send(&adapter, call.clone()).await.unwrap_err();
-        assert_eq!(broken(&error), Some(Broken::TimedOut));
+        assert_eq!(connection_failure(&error), Some(ConnectionFailure::TimedOut));
         assert_eq!(started.elapsed(), SECOND * 120, "two minutes by default");
         simulator.inject("main", Fault::SlowStart(SECOND * 130), 1).unwrap();
-        send(&adapter.timeout(SECOND * 140), call).await.unwrap().whole().await.unwrap();
+        send(&adapter.timeout(SECOND * 140), call).await.unwrap().into_reply().await.unwrap();
     }
 }
 
@@ -188,11 +196,14 @@ async fn gap_in_a_stream_times_out() {
     let with_longer_timeout = adapter.clone().timeout(SECOND * 31);
     // The whole stream takes longer than the time-out, but no gap does.
     let answer = send(&with_longer_timeout, call().streamed()).await.unwrap();
-    assert_eq!(answer.whole().await.unwrap().usage.unwrap().output, 10);
+    assert_eq!(answer.into_reply().await.unwrap().usage.unwrap().output, 10);
     let answer = send(&adapter.timeout(SECOND * 29), call().streamed()).await.unwrap();
     let started = Instant::now();
     let (reply, error) = until_error(answer).await;
-    assert_eq!((reply.text.as_str(), broken(&error)), ("the ", Some(Broken::TimedOut)));
+    assert_eq!(
+        (reply.text.as_str(), connection_failure(&error)),
+        ("the ", Some(ConnectionFailure::TimedOut))
+    );
     assert_eq!(started.elapsed(), SECOND * 29);
 }
 
@@ -206,7 +217,7 @@ async fn keep_alives_extend_the_wait() {
     let adapter = adapter(&simulator, Dialect::DeepSeek).timeout(SECOND * 36);
     let calls = [call(), call().streamed(), call(), call().streamed()];
     let answers = calls.map(|call| async {
-        send(&adapter, call).await.unwrap().whole().await.unwrap().usage.unwrap().output
+        send(&adapter, call).await.unwrap().into_reply().await.unwrap().usage.unwrap().output
     });
     assert_eq!(futures_util::future::join_all(answers).await, [10; 4]);
     assert_eq!(simulator.elapsed(), SECOND * 100, "the calls ran one after the other");
@@ -218,10 +229,16 @@ async fn refused_and_reset_connections_are_distinguished() {
     let adapter = adapter(&simulator, Dialect::OpenAi);
     simulator.inject("main", Fault::Reset, 1).unwrap();
     let error = send(&adapter, call()).await.unwrap_err();
-    assert_eq!((broken(&error), error.was_sent()), (Some(Broken::Cut), true));
+    assert_eq!(
+        (connection_failure(&error), error.was_sent()),
+        (Some(ConnectionFailure::Closed), true)
+    );
     simulator.refuse_connections(SECOND);
     let error = send(&adapter, call()).await.unwrap_err();
-    assert_eq!((broken(&error), error.was_sent()), (Some(Broken::Refused), false));
+    assert_eq!(
+        (connection_failure(&error), error.was_sent()),
+        (Some(ConnectionFailure::Refused), false)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -269,7 +286,8 @@ async fn oversized_response_is_rejected() {
         async { Ok::<_, Infallible>(Response::new(body)) }
     });
     let adapter = Adapter::new(http, "sim", target(Dialect::OpenAi, "http://sim", &[]));
-    let CallError::Unreadable { source, .. } = adapter.oneshot(call()).await.unwrap_err() else {
+    let CallError::InvalidResponse { source, .. } = adapter.oneshot(call()).await.unwrap_err()
+    else {
         panic!("the response was accepted");
     };
     let error = source.downcast::<DecodeError>().unwrap();
@@ -318,7 +336,7 @@ async fn chat_that_cannot_be_encoded_is_not_sent() {
     let message = Message::Assistant { text: String::new(), calls: vec![tool_call] };
     let call = Call::new(Chat::new([message]));
     let error = send(&adapter(&simulator, Dialect::Gemini), call).await.unwrap_err();
-    assert!(matches!(error, CallError::Request { .. }));
+    assert!(matches!(error, CallError::InvalidRequest { .. }));
     assert_eq!((error.class(), simulator.ledger().seen()), (Class::BadRequest, 0));
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_llm::mock::{Mock, Step};
-use tidegate_llm::{Broken, Call};
+use tidegate_llm::{Call, ConnectionFailure};
 use tidegate_providers::{Chat, Class, Event, Failure, Reply, StopReason, ToolCall, Usage};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
@@ -16,17 +16,17 @@ fn call(text: &str) -> Call {
 async fn mock_follows_its_script_then_repeats_the_default() {
     let mock = Mock::new("mock")
         .then(Step::fail(Class::RateLimited { after: None, dimension: None }))
-        .then(Step::broken(Broken::NotConnected))
+        .then(Step::connection_failure(ConnectionFailure::NotConnected))
         .then(Step::reply("first"));
     let class = mock.clone().oneshot(call("a")).await.unwrap_err().class();
     assert_eq!(class, Class::RateLimited { after: None, dimension: None });
     let error = mock.clone().oneshot(call("b")).await.unwrap_err();
     assert!(!error.was_sent());
     for text in ["first", "This is a mock.", "This is a mock."] {
-        let reply = mock.clone().oneshot(call("c")).await.unwrap().whole().await.unwrap();
+        let reply = mock.clone().oneshot(call("c")).await.unwrap().into_reply().await.unwrap();
         assert_eq!(reply.text, text);
     }
-    assert_eq!(mock.seen(), 5);
+    assert_eq!(mock.call_count(), 5);
 }
 
 #[tokio::test]
@@ -39,7 +39,7 @@ async fn mock_records_its_calls() {
     for _ in 0..2_000 {
         let _ = mock.clone().oneshot(call("more")).await.unwrap();
     }
-    assert_eq!((mock.calls().len(), mock.seen()), (1_024, 2_001));
+    assert_eq!((mock.calls().len(), mock.call_count()), (1_024, 2_001));
     assert_eq!(mock.calls()[0].chat(), &Chat::user("more"), "the oldest calls are dropped");
 }
 
@@ -49,7 +49,7 @@ async fn stream_arrives_word_by_word() {
     let mut reply = Reply::default();
     reply.text = "one two".into();
     reply.calls = vec![ToolCall { name: "length".into(), ..ToolCall::default() }];
-    let mock = Mock::new("mock").then(Step::whole(reply).after(second * 5).pause(second));
+    let mock = Mock::new("mock").then(Step::from_reply(reply).after(second * 5).pause(second));
     let started = Instant::now();
     let mut answer = mock.oneshot(call("hi there").streamed()).await.unwrap();
     assert_eq!(started.elapsed(), second * 5);
@@ -72,7 +72,7 @@ async fn stream_arrives_word_by_word() {
 #[tokio::test]
 async fn response_can_fail_after_its_words() {
     let steps = [
-        (Step::reply("one two").then_breaks(Broken::Cut), Class::Transient),
+        (Step::reply("one two").then_disconnects(ConnectionFailure::Closed), Class::Transient),
         (Step::reply("one two").then_fails(Class::Overloaded), Class::Overloaded),
     ];
     for (step, class) in steps {

@@ -18,7 +18,7 @@ async fn reply(sim: tidegate_sim::Dialect, dialect: Dialect, call: Call) -> Repl
     let simulator = simulator(account(sim));
     let target = target(dialect, "http://sim/", &HEADERS);
     let answer = send(&Adapter::new(wire::http(&simulator), "sim", target), call).await.unwrap();
-    let reply = answer.whole().await.unwrap();
+    let reply = answer.into_reply().await.unwrap();
     assert_eq!(simulator.ledger().entries()[0].ending, CallEnding::Complete, "{dialect:?}");
     reply
 }
@@ -79,7 +79,7 @@ async fn last_usage_of_a_stream_applies() {
         let sim = DIALECTS.iter().find(|(_, known)| *known == dialect).unwrap().0;
         let simulator = simulator(account(sim).output(Output::fixed(10)));
         let answer = send(&adapter(&simulator, dialect), call().streamed()).await.unwrap();
-        assert_eq!(answer.whole().await.unwrap().usage.unwrap().output, 10, "{dialect:?}");
+        assert_eq!(answer.into_reply().await.unwrap().usage.unwrap().output, 10, "{dialect:?}");
     }
 }
 
@@ -90,7 +90,7 @@ async fn empty_reply_is_not_an_error() {
         let target = target(dialect, "http://sim", &[("x-sim-output-tokens", "0")]);
         let adapter = Adapter::new(wire::http(&simulator), "sim", target);
         for call in [call(), call().streamed()] {
-            let reply = send(&adapter, call).await.unwrap().whole().await.unwrap();
+            let reply = send(&adapter, call).await.unwrap().into_reply().await.unwrap();
             assert_eq!((reply.text.as_str(), reply.stop), ("", Some(StopReason::End)));
         }
     }

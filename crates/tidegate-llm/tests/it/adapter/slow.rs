@@ -9,7 +9,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use tidegate_llm::adapter::Adapter;
-use tidegate_llm::{Answer, Broken, Call, CallError};
+use tidegate_llm::{Call, CallError, CallResponse, ConnectionFailure};
 use tidegate_providers::{Class, Dialect};
 use tokio::time::{Instant, sleep};
 use tower::{ServiceExt as _, service_fn};
@@ -38,7 +38,7 @@ impl Drip {
         StreamBody::new(frames).boxed_unsync()
     }
 
-    async fn send(self, call: Call) -> Result<Answer, CallError> {
+    async fn send(self, call: Call) -> Result<CallResponse, CallError> {
         let http = service_fn(move |_| async move {
             let response = Response::builder().status(self.status).header("retry-after", "1");
             Ok::<_, Infallible>(response.body(self.body()).unwrap())
@@ -62,7 +62,10 @@ async fn endless_response_in_one_piece_times_out() {
     let drip = Drip { status: StatusCode::OK, first: "\n", drop: "\n", apart: SECOND * 100 };
     let started = Instant::now();
     let error = drip.send(call()).await.unwrap_err();
-    assert!(matches!(error, CallError::Connection { broken: Broken::TimedOut, .. }), "{error}");
+    assert!(
+        matches!(error, CallError::Connection { kind: ConnectionFailure::TimedOut, .. }),
+        "{error}"
+    );
     assert_eq!(started.elapsed(), SECOND * 600, "five time-outs of two minutes");
 }
 
@@ -73,7 +76,7 @@ async fn data_after_the_end_of_a_stream_is_ignored() {
     let drip =
         Drip { status: StatusCode::OK, first, drop: ": keep-alive\n\n", apart: SECOND * 3 / 10 };
     let started = Instant::now();
-    let reply = drip.send(call().streamed()).await.unwrap().whole().await.unwrap();
+    let reply = drip.send(call().streamed()).await.unwrap().into_reply().await.unwrap();
     assert_eq!(reply.text, "Elbe");
     assert_eq!(started.elapsed(), SECOND);
 }

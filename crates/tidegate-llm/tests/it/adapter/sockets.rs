@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use tidegate_llm::adapter::Adapter;
 use tidegate_llm::client::Client;
-use tidegate_llm::{Broken, CallError};
+use tidegate_llm::{CallError, ConnectionFailure};
 use tidegate_providers::Dialect;
 use tidegate_sim::{CallEnding, Fault, Simulator};
 use tokio::net::TcpListener;
@@ -32,12 +32,15 @@ async fn client_handles_whole_streamed_and_failed_responses() {
     let adapter = adapter(serve(&simulator).await);
     for call in [call(), call().streamed(), call()] {
         let answer = adapter.clone().oneshot(call).await.unwrap();
-        assert_eq!(answer.whole().await.unwrap().usage.unwrap().output, 10);
+        assert_eq!(answer.into_reply().await.unwrap().usage.unwrap().output, 10);
     }
     simulator.inject("main", Fault::Cut { after: 3 }, 1).unwrap();
     let answer = adapter.clone().oneshot(call().streamed()).await.unwrap();
-    let error = answer.whole().await.unwrap_err();
-    assert!(matches!(error, CallError::Connection { broken: Broken::Cut, .. }), "{error:?}");
+    let error = answer.into_reply().await.unwrap_err();
+    assert!(
+        matches!(error, CallError::Connection { kind: ConnectionFailure::Closed, .. }),
+        "{error:?}"
+    );
     simulator.inject("main", Fault::Overloaded, 1).unwrap();
     let error = adapter.oneshot(call()).await.unwrap_err();
     assert_eq!(error.failure().unwrap().status.as_u16(), 503);

@@ -12,7 +12,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection};
 use tidegate_llm::adapter::{self, Adapter};
 use tidegate_llm::client::{Client, set_connect_timeout};
-use tidegate_llm::{Broken, CallError};
+use tidegate_llm::{CallError, ConnectionFailure};
 use tidegate_providers::Dialect;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
@@ -26,9 +26,9 @@ async fn error(base_url: &str) -> CallError {
     Adapter::new(Client::new().unwrap(), "openai", target).oneshot(call()).await.unwrap_err()
 }
 
-fn broken(error: &CallError) -> Option<Broken> {
+fn connection_failure(error: &CallError) -> Option<ConnectionFailure> {
     match error {
-        CallError::Connection { broken, .. } => Some(*broken),
+        CallError::Connection { kind, .. } => Some(*kind),
         _ => None,
     }
 }
@@ -42,7 +42,10 @@ async fn closed_port() -> SocketAddr {
 async fn closed_port_is_reported_with_its_address() {
     let address = closed_port().await;
     let error = error(&format!("http://{address}/v1")).await;
-    assert_eq!((broken(&error), error.was_sent()), (Some(Broken::Refused), false));
+    assert_eq!(
+        (connection_failure(&error), error.was_sent()),
+        (Some(ConnectionFailure::Refused), false)
+    );
     let text = format!("openai cannot be reached: connection refused by {address}");
     assert_eq!(error.to_string(), text);
     assert_eq!(error.connection_reason(), Some(format!("connection refused by {address}")));
@@ -52,14 +55,20 @@ async fn closed_port_is_reported_with_its_address() {
 async fn closed_port_of_a_named_host_is_reported_with_its_addresses() {
     let address = closed_port().await;
     let error = error(&format!("http://localhost:{}/v1", address.port())).await;
-    assert_eq!((broken(&error), error.was_sent()), (Some(Broken::Refused), false));
+    assert_eq!(
+        (connection_failure(&error), error.was_sent()),
+        (Some(ConnectionFailure::Refused), false)
+    );
     assert!(error.to_string().contains(&address.to_string()), "{error}");
 }
 
 #[tokio::test]
 async fn unknown_host_is_reported_by_name() {
     let error = error("http://nope.invalid/v1").await;
-    assert_eq!((broken(&error), error.was_sent()), (Some(Broken::HostNotFound), false));
+    assert_eq!(
+        (connection_failure(&error), error.was_sent()),
+        (Some(ConnectionFailure::HostNotFound), false)
+    );
     let text = r#"openai cannot be reached: host name "nope.invalid" cannot be resolved"#;
     assert_eq!(error.to_string(), text);
 }
@@ -91,7 +100,10 @@ async fn self_signed() -> SocketAddr {
 async fn untrusted_certificate_is_reported_with_names_and_reason() {
     let port = self_signed().await.port();
     let error = error(&format!("https://localhost:{port}/v1")).await;
-    assert_eq!((broken(&error), error.was_sent()), (Some(Broken::Tls), false));
+    assert_eq!(
+        (connection_failure(&error), error.was_sent()),
+        (Some(ConnectionFailure::Tls), false)
+    );
     assert_eq!(
         error.to_string(),
         r#"openai cannot be reached: certificate of "localhost" (names: example.org) is not trusted: unknown issuer"#
@@ -107,7 +119,10 @@ async fn server_without_tls_fails_the_handshake() {
         socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
     });
     let error = error(&format!("https://{address}/v1")).await;
-    assert_eq!((broken(&error), error.was_sent()), (Some(Broken::Tls), false));
+    assert_eq!(
+        (connection_failure(&error), error.was_sent()),
+        (Some(ConnectionFailure::Tls), false)
+    );
     let text = r#"openai cannot be reached: TLS handshake with "127.0.0.1" failed: "#;
     assert!(error.to_string().starts_with(text), "{error}");
 }
@@ -118,7 +133,10 @@ async fn connection_closed_during_the_handshake_is_not_a_tls_error() {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { drop(listener.accept().await.unwrap()) });
     let error = error(&format!("https://{address}/v1")).await;
-    assert_eq!((broken(&error), error.was_sent()), (Some(Broken::NotConnected), false));
+    assert_eq!(
+        (connection_failure(&error), error.was_sent()),
+        (Some(ConnectionFailure::NotConnected), false)
+    );
     let text = r#"openai cannot be reached: connection to "127.0.0.1" failed: "#;
     assert!(error.to_string().starts_with(text), "{error}");
 }
@@ -143,7 +161,7 @@ async fn connect_timeout_covers_the_handshake_but_not_the_response() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let request = with_short_timeout(&format!("https://{}/v1", silent.local_addr().unwrap()));
     let error = client.oneshot(request).await.unwrap_err();
-    assert_eq!(adapter::broken(&error), Broken::ConnectTimedOut);
+    assert_eq!(adapter::connection_failure(&error), ConnectionFailure::ConnectTimedOut);
     assert!(error.to_string().ends_with("no connection within 50ms"), "{error}");
 
     // The first request has waited longer than its connect time-out.
@@ -159,7 +177,10 @@ async fn server_that_never_responds_is_a_first_byte_timeout() {
     let adapter = Adapter::new(Client::new().unwrap(), "openai", target);
     let adapter = adapter.timeout(Duration::from_millis(50));
     let error = adapter.oneshot(call()).await.unwrap_err();
-    assert_eq!((broken(&error), error.was_sent()), (Some(Broken::TimedOut), true));
+    assert_eq!(
+        (connection_failure(&error), error.was_sent()),
+        (Some(ConnectionFailure::TimedOut), true)
+    );
     assert_eq!(
         error.to_string(),
         "openai did not answer in time: first-byte time-out: the response did not begin within 50ms"

@@ -23,10 +23,12 @@ impl Observer for Labels {
 /// Returns what an observer sees of a command of each user.
 async fn observed(handler: RateLimitHandler, users: &[&str]) -> Vec<(String, String)> {
     let labels = Arc::new(Labels::default());
-    let handler = handler.telemetry(labels.clone());
+    let handler = handler.observer(labels.clone());
     let request = PlanRequest::new().model("gpt-4o");
     for user in users {
-        handler.handle(Planned::new((), plan(per_minute(60))).asked_by(&request).user(user)).await;
+        handler
+            .handle(Planned::new((), plan(per_minute(60))).with_request(&request).user(user))
+            .await;
     }
     let observed = labels.0.lock().unwrap();
     observed.clone()

@@ -68,7 +68,7 @@ async fn pipeline_settles_input_and_output() {
     let usage = Usage { input: 50, output: 20, ..Usage::default() };
     let mut reply = Reply::default();
     reply.usage = Some(usage);
-    let mock = Mock::new("openai").always(Step::whole(reply));
+    let mock = Mock::new("openai").always(Step::from_reply(reply));
     let mut pipeline = Pipeline::new(Planner::default(), RateLimitHandler::new(), mock);
     let request = PlanRequest::new().model("gpt-4o").rate_limits(apart());
     let mut chat = Chat::user("hello");

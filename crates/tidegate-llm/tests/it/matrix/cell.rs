@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use tidegate_llm::Call;
-use tidegate_llm::plan::{Constraint, RawConstraint, Source};
+use tidegate_llm::plan::{Constraint, ConstraintSource, RawConstraint};
 use tidegate_llm::rate_limit::AccountBuilder;
 use tidegate_providers::{Chat, Dialect};
 use tidegate_sim::{self as sim, Charging, Delay, Limits, Output, Reporting, Simulator};
@@ -340,7 +340,7 @@ impl Cell {
             Binds::Concurrency => raw.max_concurrent_requests = number(Self::concurrency_limit()),
             Binds::Nothing => return builder,
         }
-        builder.limits(Constraint::try_new(&raw).unwrap(), Source::Override)
+        builder.limits(Constraint::try_new(&raw).unwrap(), ConstraintSource::Override)
     }
 
     /// Creates a call.

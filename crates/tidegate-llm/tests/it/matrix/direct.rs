@@ -29,11 +29,11 @@ pub(super) async fn admitted(cell: &Cell) -> u64 {
             let mut answer = Box::pin(adapter(&simulator, cell.dialect, &still).oneshot(call));
             match timeout(REFUSAL_TIME, &mut answer).await {
                 Ok(Err(_)) => sleep(pause).await,
-                Ok(Ok(answer)) => drop(answer.whole().await),
+                Ok(Ok(answer)) => drop(answer.into_reply().await),
                 Err(_) => {
                     drop(next);
                     if let Ok(answer) = answer.await {
-                        drop(answer.whole().await);
+                        drop(answer.into_reply().await);
                     }
                 }
             }
@@ -53,7 +53,7 @@ pub(super) async fn time(cell: &Cell) -> Duration {
                 break;
             }
             let answer = adapter(&simulator, cell.dialect, &dice).oneshot(cell.call(&dice)).await;
-            answer.unwrap().whole().await.unwrap();
+            answer.unwrap().into_reply().await.unwrap();
         }
     });
     join_all(agents).await;

@@ -8,7 +8,7 @@ use http_body_util::Full;
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::models::{LoadError, ModelBuilder, Models, Profile};
 use tidegate_llm::settings::{RateLimitSettings, RetrySettings};
-use tidegate_llm::{Broken, CallError};
+use tidegate_llm::{CallError, ConnectionFailure};
 use tidegate_providers::{Chat, Credential, Message, Tool};
 use tokio::time::Instant;
 use tower::service_fn;
@@ -88,7 +88,7 @@ async fn model_without_modules_is_the_adapter_alone() {
     for _ in 0..100 {
         assert!(wait(&model).await.is_zero());
     }
-    assert_eq!(models.accounts(), 0);
+    assert_eq!(models.account_count(), 0);
     assert_eq!(log.lines(), [""; 0]);
     let off = RateLimitSettings::new().enabled(false);
     let model = models.load_model("openai", "gpt-4o").rate_limit(off).build().unwrap();
@@ -129,7 +129,7 @@ async fn calls_and_replies_pass_through_unchanged() {
     let limited = load().rate_limit(true).retry(true).build().unwrap();
     assert_eq!(limited.invoke(chat.clone()).await.unwrap(), plain);
     assert!(mock.calls().iter().all(|call| call.chat() == &chat));
-    assert_eq!(mock.seen(), 2);
+    assert_eq!(mock.call_count(), 2);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn limits_are_set_by_name_when_loading() {
     let apart = RateLimitSettings::new().input_tokens_per_minute(50_000).concurrency(3);
     let model = models.load_model("openai", "a").rate_limit(apart).build().unwrap();
     let limits = model.account().unwrap().limits();
-    let (constraint, _) = limits.of_all().unwrap();
+    let (constraint, _) = limits.account_limit().unwrap();
     assert_eq!(
         constraint.to_string(),
         "requests_per_minute=60 input_tokens_per_minute=50000 max_concurrent_requests=3 burst=60",
@@ -182,7 +182,7 @@ fn invalid_limits_are_rejected_with_key_and_rule() {
         assert!(matches!(error, LoadError::Setting { module: "rate_limit", .. }), "{error:?}");
         assert!(error.to_string().contains(&format!(": {key} = ")), "{error}");
     }
-    assert_eq!(models.accounts(), 0);
+    assert_eq!(models.account_count(), 0);
 }
 
 #[test]
@@ -216,7 +216,7 @@ async fn attempt_timeout_can_be_set_per_model() {
         let began = Instant::now();
         let error = model.invoke(hello()).await.unwrap_err();
         assert!(
-            matches!(error, CallError::Connection { broken: Broken::TimedOut, .. }),
+            matches!(error, CallError::Connection { kind: ConnectionFailure::TimedOut, .. }),
             "{error:?}"
         );
         assert_eq!(began.elapsed(), SECOND * seconds);

@@ -26,7 +26,7 @@ fn thousand_threads_loading_a_provider_share_one_account() {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     assert!(accounts.iter().all(|account| account.is_same(&accounts[0])));
-    assert_eq!(models.accounts(), 1);
+    assert_eq!(models.account_count(), 1);
 }
 
 /// Accounts depend on the normalised provider name and the key, not on the model.
@@ -39,7 +39,7 @@ fn account_depends_on_provider_and_key_only() {
     };
     assert!(account("openai", "a").is_same(&account(" OpenAI ", "b")));
     assert!(!account("openai", "a").is_same(&account("anthropic", "a")));
-    assert_eq!(models.accounts(), 2);
+    assert_eq!(models.account_count(), 2);
     let known = models.account("openai", &Credential::none()).unwrap();
     assert!(known.is_same(&account("openai", "c")));
     assert!(models.account("groq", &Credential::none()).is_none());
@@ -65,7 +65,7 @@ async fn each_key_of_a_provider_has_its_own_bucket() {
     assert_eq!(at_once(&one).await, 3);
     assert!(!wait(&same).await.is_zero(), "the same key has the same bucket");
     assert_eq!(at_once(&other).await, 3);
-    assert_eq!(models.accounts(), 2);
+    assert_eq!(models.account_count(), 2);
 }
 
 /// A hundred models at 60 per minute share 60 per minute, not 6,000.
@@ -156,7 +156,7 @@ async fn cleared_accounts_start_with_full_buckets() {
         let before = load();
         assert_eq!(at_once(&before).await, 3);
         clear(&models);
-        assert_eq!(models.accounts(), 0);
+        assert_eq!(models.account_count(), 0);
         let after = load();
         assert!(!after.account().unwrap().is_same(before.account().unwrap()));
         assert_eq!(at_once(&after).await, 3);

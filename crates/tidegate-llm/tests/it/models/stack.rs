@@ -27,7 +27,7 @@ async fn every_attempt_takes_its_own_token() {
     let models = models.build();
     let model = models.load_model("openai", "a").rate_limit(true).retry(true).build().unwrap();
     model.invoke(hello()).await.unwrap();
-    assert_eq!(mock.seen(), 3);
+    assert_eq!(mock.call_count(), 3);
     assert_eq!(at_once(&model).await, 7);
 }
 
@@ -37,7 +37,7 @@ async fn waiting_for_a_permit_does_not_cause_a_fallback() {
     let (_models, model) = pair(&first, &second, 1);
     assert!(wait(&model).await.is_zero());
     assert_eq!(wait(&model).await, SECOND * 60);
-    assert_eq!((first.seen(), second.seen()), (2, 0));
+    assert_eq!((first.call_count(), second.call_count()), (2, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -46,7 +46,7 @@ async fn fallback_takes_a_token_of_the_target() {
     let second = Mock::new("groq");
     let (models, model) = pair(&first, &second, 3);
     model.invoke(hello()).await.unwrap();
-    assert_eq!((first.seen(), second.seen()), (1, 1));
+    assert_eq!((first.call_count(), second.call_count()), (1, 1));
     let target = models.load_model("groq", "b").rate_limit(true).build().unwrap();
     assert_eq!(at_once(&target).await, 2, "one of three is gone");
 }
@@ -57,7 +57,7 @@ async fn wait_above_the_maximum_causes_a_fallback() {
     let (_models, model) = pair(&first, &second, 1);
     assert!(wait(&model).await.is_zero());
     model.invoke(hello().max_wait(SECOND)).await.unwrap();
-    assert_eq!((first.seen(), second.seen()), (1, 1));
+    assert_eq!((first.call_count(), second.call_count()), (1, 1));
 }
 
 /// Another model of the same provider shares the key and the limits.
@@ -69,9 +69,9 @@ async fn model_can_fall_back_to_another_model_of_its_provider() {
     let models = models.rate_limit(limits(60, 5)).strict().build();
     let load = models.load_model("openai", "large").credential(Credential::new("sk-own"));
     let model = load.rate_limit(per_minute(1)).fallback_to(["openai/small"]).build().unwrap();
-    assert_eq!(models.accounts(), 1);
+    assert_eq!(models.account_count(), 1);
     model.invoke(hello()).await.unwrap();
-    assert_eq!(mock.seen(), 2);
+    assert_eq!(mock.call_count(), 2);
     assert_eq!(at_once(&model).await, 3, "two of five are gone");
 }
 
@@ -82,17 +82,17 @@ async fn slot_is_released_during_a_retry_delay() {
         .then(Step::fail(Class::Transient))
         .always(Step::reply("yes").after(SECOND / 100));
     let models = Models::builder().backend("ollama", mock.clone()).build();
-    let retry = RetrySettings::new().base(SECOND * 60);
+    let retry = RetrySettings::new().base_delay(SECOND * 60);
     let load = || models.load_model("ollama", "a").rate_limit(true);
     let (retried, other) = (load().retry(retry).build().unwrap(), load().build().unwrap());
     let account = other.account().unwrap().clone();
     assert_eq!(account.gauges("a").unwrap().concurrency, Some(1));
     let sleeping = tokio::spawn(async move { retried.invoke(hello()).await });
     tokio::time::sleep(SECOND / 10).await;
-    assert_eq!((mock.seen(), account.gauges("a").unwrap().in_flight), (1, 0));
+    assert_eq!((mock.call_count(), account.gauges("a").unwrap().in_flight), (1, 0));
     assert_eq!(wait(&other).await, SECOND / 100, "the duration of the response");
     assert!(!sleeping.is_finished());
     sleeping.await.unwrap().unwrap();
-    assert_eq!(mock.seen(), 3);
+    assert_eq!(mock.call_count(), 3);
     assert_eq!(account.gauges("a").unwrap().in_flight, 0);
 }

@@ -25,7 +25,7 @@ fn number(value: Option<NonZeroU32>) -> Option<u32> {
 
 fn violations(raw: &RawConstraint) -> Vec<String> {
     let error = Constraint::try_new(raw).expect_err("it is invalid");
-    assert_eq!(error.faults().len(), error.to_string().lines().count());
+    assert_eq!(error.violations().len(), error.to_string().lines().count());
     error.to_string().lines().map(ToOwned::to_owned).collect()
 }
 
@@ -109,7 +109,7 @@ fn nan_and_infinity_are_rejected_even_by_clamped() {
     for factor in [f64::NAN, f64::INFINITY] {
         let wrong = RawConstraint { burst_factor: Some(factor), ..rpm(0) };
         let error = Constraint::clamped(&wrong).unwrap_err();
-        let violations: Vec<_> = error.faults().map(|(field, _, rule)| (field, rule)).collect();
+        let violations: Vec<_> = error.violations().map(|(field, _, rule)| (field, rule)).collect();
         let rule = "must be a number from 1.0 to 86400.0";
         assert_eq!(violations, [("burst_factor", rule.to_owned())]);
         assert_eq!(self::violations(&wrong).len(), 2, "the rate is invalid as well");

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tidegate_llm::plan::{
-    Constraint, Inference, Plan, PlanRequest, Planner, RawConstraint, Source, TierTable,
+    Constraint, ConstraintSource, Inference, Plan, PlanRequest, Planner, RawConstraint, TierTable,
     TokenEstimate,
 };
 use tidegate_providers::Dimension;
@@ -14,7 +14,7 @@ fn requests(plan: &Plan) -> u32 {
     plan.constraint.as_ref().unwrap().requests_per_minute().unwrap().get()
 }
 
-fn planned(planner: &Planner, request: &PlanRequest) -> (u32, Source) {
+fn planned(planner: &Planner, request: &PlanRequest) -> (u32, ConstraintSource) {
     let plan = planner.plan(request).unwrap();
     (requests(&plan), plan.source)
 }
@@ -54,12 +54,20 @@ fn sources_apply_in_order_of_precedence() {
     let planner = Planner::default();
     planner.replace_tiers(table());
     let request = ask().model("gemini-2.0-flash").tier("tier_2");
-    assert_eq!(planned(&planner, &request), (2_000, Source::Tier));
+    assert_eq!(planned(&planner, &request), (2_000, ConstraintSource::Tier));
     let planner = planner.capability("gemini", |_: &str, _: &str| Some(per_minute(77)));
-    assert_eq!(planned(&planner, &request), (77, Source::Capability));
-    assert_eq!(planned(&planner, &request.rate_limits(limits(500))), (500, Source::Override));
-    assert_eq!(planned(&planner, &ask().model("gpt-4o")), (60, Source::Default));
-    let names = [Source::Override, Source::Capability, Source::Tier, Source::Default];
+    assert_eq!(planned(&planner, &request), (77, ConstraintSource::Capability));
+    assert_eq!(
+        planned(&planner, &request.rate_limits(limits(500))),
+        (500, ConstraintSource::Override)
+    );
+    assert_eq!(planned(&planner, &ask().model("gpt-4o")), (60, ConstraintSource::Default));
+    let names = [
+        ConstraintSource::Override,
+        ConstraintSource::Capability,
+        ConstraintSource::Tier,
+        ConstraintSource::Default,
+    ];
     let names = names.map(|source| source.to_string());
     assert_eq!(names, ["override", "capability", "tier", "default"]);
 }
@@ -70,9 +78,9 @@ fn capability_that_returns_none_is_skipped() {
         |model: &str, tier: &str| (model == "known" && tier == "scale").then(|| per_minute(9));
     let planner = Planner::default().capability("Acme", knows);
     let at = |model, tier| planned(&planner, &ask().provider("acme").model(model).tier(tier));
-    assert_eq!(at("known", "Scale"), (9, Source::Capability));
-    assert_eq!(at("known", "free"), (60, Source::Default));
-    assert_eq!(at("unknown", "scale"), (60, Source::Default));
+    assert_eq!(at("known", "Scale"), (9, ConstraintSource::Capability));
+    assert_eq!(at("known", "free"), (60, ConstraintSource::Default));
+    assert_eq!(at("unknown", "scale"), (60, ConstraintSource::Default));
 }
 
 #[test]
@@ -84,7 +92,7 @@ fn overrides_apply_to_every_provider_and_field() {
     .unwrap();
     for model in ["gemini-2.0-flash", "gpt-4o", "claude-sonnet", "mistral-large"] {
         let nothing = ask().model(model).rate_limits(RawConstraint::default());
-        assert_eq!(planned(&planner, &nothing), (60, Source::Override), "{model}");
+        assert_eq!(planned(&planner, &nothing), (60, ConstraintSource::Override), "{model}");
         let plan = planner.plan(&ask().model(model).rate_limits(all.clone())).unwrap();
         let constraint = plan.constraint.unwrap();
         assert_eq!(constraint.requests_per_minute().unwrap().get(), 500);
@@ -102,10 +110,18 @@ fn default_for_gemini_is_lower_than_for_others() {
     for (model, expected) in
         [("gemini-99-ultra", 10), ("Gemini-2.0-Flash", 10), ("gpt-4o", 60), ("mistral-large", 60)]
     {
-        assert_eq!(planned(&planner, &ask().model(model)), (expected, Source::Default), "{model}");
+        assert_eq!(
+            planned(&planner, &ask().model(model)),
+            (expected, ConstraintSource::Default),
+            "{model}"
+        );
     }
-    assert_eq!(planned(&planner, &ask()), (10, Source::Default), "the default model is Gemini's");
-    assert_eq!(planned(&planner, &ask().provider("openai")), (60, Source::Default));
+    assert_eq!(
+        planned(&planner, &ask()),
+        (10, ConstraintSource::Default),
+        "the default model is Gemini's"
+    );
+    assert_eq!(planned(&planner, &ask().provider("openai")), (60, ConstraintSource::Default));
 }
 
 #[test]
@@ -113,11 +129,23 @@ fn tiers_are_case_insensitive_and_unknown_ones_are_free() {
     let planner = Planner::default();
     planner.replace_tiers(table());
     let at = |model, tier| planned(&planner, &ask().model(model).tier(tier));
-    assert_eq!(at("gemini-2.0-flash", "Tier_2"), (2_000, Source::Tier));
-    assert_eq!(at("gemini-2.0-pro", "tier_2"), (150, Source::Tier), "the row for all models");
-    assert_eq!(at("gemini-2.0-flash", "gold"), (15, Source::Tier), "as if it were free");
-    assert_eq!(at("gemini-2.0-pro", "gold"), (10, Source::Default), "no row of the free tier");
-    assert_eq!(planned(&planner, &ask()), (15, Source::Tier), "neither model nor tier is named");
+    assert_eq!(at("gemini-2.0-flash", "Tier_2"), (2_000, ConstraintSource::Tier));
+    assert_eq!(
+        at("gemini-2.0-pro", "tier_2"),
+        (150, ConstraintSource::Tier),
+        "the row for all models"
+    );
+    assert_eq!(at("gemini-2.0-flash", "gold"), (15, ConstraintSource::Tier), "as if it were free");
+    assert_eq!(
+        at("gemini-2.0-pro", "gold"),
+        (10, ConstraintSource::Default),
+        "no row of the free tier"
+    );
+    assert_eq!(
+        planned(&planner, &ask()),
+        (15, ConstraintSource::Tier),
+        "neither model nor tier is named"
+    );
 }
 
 #[test]
@@ -125,11 +153,11 @@ fn replaced_tier_table_applies_to_clones() {
     let planner = Planner::default();
     let clone = planner.clone();
     let request = ask().model("gemini-2.0-flash");
-    assert_eq!(planned(&clone, &request), (10, Source::Default), "the table ships empty");
+    assert_eq!(planned(&clone, &request), (10, ConstraintSource::Default), "the table ships empty");
     planner.replace_tiers(table());
-    assert_eq!(planned(&clone, &request), (15, Source::Tier));
+    assert_eq!(planned(&clone, &request), (15, ConstraintSource::Tier));
     planner.replace_tiers(TierTable::default());
-    assert_eq!(planned(&clone, &request), (10, Source::Default));
+    assert_eq!(planned(&clone, &request), (10, ConstraintSource::Default));
 }
 
 #[test]
@@ -149,10 +177,17 @@ fn explicit_provider_takes_precedence_over_inference() {
     let known = |_: &str, _: &str| Some(per_minute(5));
     let planner = Planner::default().capability("ollama", known);
     let request = ask().model("gemini-clone");
-    assert_eq!(planned(&planner, &request), (10, Source::Default));
-    assert_eq!(planned(&planner, &request.clone().provider("Ollama")), (5, Source::Capability));
+    assert_eq!(planned(&planner, &request), (10, ConstraintSource::Default));
+    assert_eq!(
+        planned(&planner, &request.clone().provider("Ollama")),
+        (5, ConstraintSource::Capability)
+    );
     let planner = planner.inference(Inference::default().contains("clone", "ollama"));
-    assert_eq!(planned(&planner, &request), (5, Source::Capability), "the table can be changed");
+    assert_eq!(
+        planned(&planner, &request),
+        (5, ConstraintSource::Capability),
+        "the table can be changed"
+    );
 }
 
 /// The section of a provider in a file. The test uses JSON, which is valid YAML.
@@ -191,7 +226,7 @@ fn estimate(input_tokens: Option<u64>) -> TokenEstimate {
 
 /// Returns the reserved input tokens, output tokens and total under these limits.
 fn reserved(limited: &RawConstraint, input_tokens: Option<u64>) -> [u64; 3] {
-    let plan = Plan::constrained(Constraint::try_new(limited).unwrap(), Source::Override);
+    let plan = Plan::constrained(Constraint::try_new(limited).unwrap(), ConstraintSource::Override);
     let plan = plan.with_estimate(estimate(input_tokens));
     let [input, output] = [Dimension::InputTokens, Dimension::OutputTokens];
     assert_eq!(plan.reserved(Dimension::Requests), 0, "tokens only");
@@ -214,10 +249,11 @@ fn input_and_output_are_reserved_separately_if_limited_separately() {
 fn tokens_are_reserved_only_if_limited() {
     let estimate = estimate(None);
     let limited = RawConstraint { tokens_per_minute: Some(1_000), ..limits(60) };
-    let limited = Plan::constrained(Constraint::try_new(&limited).unwrap(), Source::Override);
+    let limited =
+        Plan::constrained(Constraint::try_new(&limited).unwrap(), ConstraintSource::Override);
     assert_eq!(limited.clone().with_estimate(estimate).reserved_tokens(), 100);
     assert_eq!(limited.reserved_tokens(), 0, "no estimate");
-    let unlimited = Plan::constrained(per_minute(60), Source::Default);
+    let unlimited = Plan::constrained(per_minute(60), ConstraintSource::Default);
     assert_eq!(unlimited.with_estimate(estimate).reserved_tokens(), 0);
     assert_eq!(Plan::default().with_estimate(estimate).reserved_tokens(), 0);
 }

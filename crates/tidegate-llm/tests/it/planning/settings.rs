@@ -53,7 +53,7 @@ fn invalid_values_are_rejected_with_key_and_rule() {
     }
     let both = RateLimitSettings::new().requests_per_minute(0).burst(0);
     let error = both.constraint().unwrap_err();
-    assert_eq!(error.faults().len(), 2, "{error}");
+    assert_eq!(error.violations().len(), 2, "{error}");
 }
 
 #[test]

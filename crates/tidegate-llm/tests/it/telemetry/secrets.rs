@@ -16,7 +16,7 @@ use tidegate_llm::mock::Step;
 use tidegate_llm::models::{Model, Models, Profile};
 use tidegate_llm::settings::RetrySettings;
 use tidegate_llm::telemetry::{Observer, tracing_observer};
-use tidegate_llm::{Answer, Call};
+use tidegate_llm::{Call, CallResponse};
 use tidegate_providers::{Chat, Credential, Event, Message, Reply, Tool, ToolCall};
 use tower::service_fn;
 use tracing::Level;
@@ -145,8 +145,8 @@ fn debug_all(output: &mut Output) {
     let chat = Chat::user(PROMPT).system(PROMPT).message(called).message(result);
     output.debug(&chat.tool(tool).stop(PROMPT).with("user", PROMPT));
     output.debug(&events);
-    output.debug(&Answer::complete("openai".into(), reply.clone()));
-    output.debug(&Step::whole(reply.clone()));
+    output.debug(&CallResponse::complete("openai".into(), reply.clone()));
+    output.debug(&Step::from_reply(reply.clone()));
     output.debug(&reply);
 }
 

@@ -263,7 +263,7 @@ impl LimitJson {
             per_minute,
             burst,
             slowed_to: view.slowed_to,
-            ramp_remaining_ms: view.ramp_left.map(millis),
+            ramp_remaining_ms: view.ramp_remaining.map(millis),
         };
         Self {
             dimension: view.name,

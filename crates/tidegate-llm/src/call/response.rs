@@ -18,9 +18,10 @@ use crate::rate_limit::Reservation;
 /// Events as they arrive.
 type Events = Pin<Box<dyn Stream<Item = Result<Event, CallError>> + Send>>;
 
-/// Response to a call. Read it event by event, or as a [`whole`](Self::whole).
+/// Response to a call. Read it event by event, or all of it with
+/// [`into_reply`](Self::into_reply).
 #[must_use = "dropping a response aborts it"]
-pub struct Answer {
+pub struct CallResponse {
     provider: Provider,
     reported_limits: ReportedLimits,
     request_id: Option<String>,
@@ -32,7 +33,7 @@ pub struct Answer {
     usage: Option<Usage>,
 }
 
-impl Answer {
+impl CallResponse {
     /// Creates a response from a complete reply.
     pub fn complete(provider: Provider, reply: Reply) -> Self {
         let calls = reply.calls.into_iter().enumerate();
@@ -66,7 +67,7 @@ impl Answer {
     }
 
     /// Sets the limits and the request id that the head of the response reported.
-    pub fn told(mut self, reported: ReportedLimits, request_id: Option<String>) -> Self {
+    pub fn with_head(mut self, reported: ReportedLimits, request_id: Option<String>) -> Self {
         (self.reported_limits, self.request_id) = (reported, request_id);
         self
     }
@@ -95,7 +96,7 @@ impl Answer {
     ///
     /// # Errors
     /// Fails if the provider fails midway.
-    pub async fn whole(mut self) -> Result<Reply, CallError> {
+    pub async fn into_reply(mut self) -> Result<Reply, CallError> {
         let mut reply = Reply::default();
         while let Some(event) = self.next().await {
             reply.add(event?);
@@ -104,7 +105,7 @@ impl Answer {
     }
 }
 
-impl Stream for Answer {
+impl Stream for CallResponse {
     type Item = Result<Event, CallError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -121,7 +122,7 @@ impl Stream for Answer {
             Some(Err(error)) => {
                 self.events = None;
                 if let Some(reservation) = self.reservation.take() {
-                    reservation.broke_off(error, self.usage);
+                    reservation.interrupted(error, self.usage);
                 }
             }
             None => {
@@ -133,13 +134,13 @@ impl Stream for Answer {
     }
 }
 
-impl Answer {
+impl CallResponse {
     fn record(&mut self, event: &Event) {
         if let Event::Usage(usage) = event {
             self.usage = Some(*usage);
         }
         if let Some(reservation) = &mut self.reservation {
-            reservation.came(event);
+            reservation.record_event(event);
         }
     }
 
@@ -150,7 +151,7 @@ impl Answer {
     }
 }
 
-impl Answer {
+impl CallResponse {
     /// Returns the limits that the head of the response reported.
     pub(crate) const fn reported_limits(&self) -> &ReportedLimits {
         &self.reported_limits
@@ -159,7 +160,7 @@ impl Answer {
     /// Attaches the reservation of the call, which is settled with the real usage.
     pub(crate) fn keep(&mut self, mut reservation: Reservation) {
         // The provider charges for events received already, even if the caller never reads them.
-        self.ready.iter().for_each(|event| reservation.came(event));
+        self.ready.iter().for_each(|event| reservation.record_event(event));
         self.reservation = Some(reservation);
         if self.events.is_none() {
             self.settle();
@@ -167,9 +168,9 @@ impl Answer {
     }
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for CallResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer")
+        f.debug_struct("CallResponse")
             .field("provider", &self.provider)
             .field("reported_limits", &self.reported_limits)
             .field("usage", &self.usage)
