@@ -22,7 +22,7 @@ use tidegate_llm::retry::RetryLayer;
 use tidegate_llm::{Call, CallError, CallResponse};
 use tidegate_providers::request::Target;
 use tidegate_providers::{
-    Chat, Credential, Dialect, Dimension, Reading, Reply, ReportedLimits, Usage,
+    Chat, Credential, Dialect, Dimension, LimitReading, Reply, ReportedLimits, Usage,
 };
 use tokio::runtime::{Builder, Runtime};
 use tower::{Layer, Service, ServiceExt as _, service_fn};
@@ -89,7 +89,7 @@ impl Part {
         let runtime = Builder::new_current_thread().enable_time().build()?;
         let model = match self {
             Self::Bare => instant(reported_limits()).boxed_clone(),
-            Self::Limited => limited(instant(ReportedLimits::nothing()))?.boxed_clone(),
+            Self::Limited => limited(instant(ReportedLimits::new()))?.boxed_clone(),
             Self::WithReportedLimits => limited(instant(reported_limits()))?.boxed_clone(),
             Self::Retried => retried(limited(instant(reported_limits()))?).boxed_clone(),
             Self::Adapter => adapter()?.boxed_clone(),
@@ -144,13 +144,13 @@ fn instant(
 
 /// The limits that responses report.
 fn reported_limits() -> ReportedLimits {
-    let reading = Reading {
+    let reading = LimitReading {
         limit: Some(PLENTY.into()),
         remaining: Some(LEFT.into()),
         reset: Some(RESET),
         window: Duration::from_secs(60),
     };
-    let mut reported = ReportedLimits::nothing();
+    let mut reported = ReportedLimits::new();
     reported.add(Dimension::Requests, reading);
     reported.add(Dimension::Tokens, reading);
     reported

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use http::header::{self, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderName};
 use http::{HeaderMap, HeaderValue};
-use tidegate_providers::request::is_override;
+use tidegate_providers::request::is_override_header;
 
 use crate::request::options::PREFIX;
 use crate::request::uri_path;
@@ -75,7 +75,8 @@ pub(crate) fn strip_request(headers: &mut HeaderMap, coding: AcceptedCoding) {
     // The HTTP server has already answered `100 Continue`.
     headers.remove(header::EXPECT);
     // With an override, the provider would process another request than the one that was charged.
-    let is_removed = |name: &&HeaderName| is_tidegate_header(name) || is_override(name.as_str());
+    let is_removed =
+        |name: &&HeaderName| is_tidegate_header(name) || is_override_header(name.as_str());
     if headers.keys().any(|name| is_removed(&name)) {
         let removed: Vec<HeaderName> = headers.keys().filter(is_removed).cloned().collect();
         for name in removed {

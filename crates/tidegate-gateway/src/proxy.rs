@@ -11,7 +11,9 @@ use crate::error::BoxError;
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use tidegate_llm::{CallError, CallOptions};
-use tidegate_providers::request::{Purpose, is_free, is_override, is_reading, plain_path};
+use tidegate_providers::request::{
+    PathPurpose, is_free, is_override_header, is_read_only, plain_path,
+};
 use tidegate_providers::{Credential, Dialect, Endpoint, RequestSummary};
 
 use crate::call_observer::Outcome;
@@ -68,7 +70,7 @@ impl Proxy<'_> {
         let path = target.split('?').next().unwrap_or_default();
         // Many providers treat different spellings of a path as equal.
         let normalized_path = plain_path(path);
-        let known_purpose = Purpose::of(self.route.dialect(), &normalized_path);
+        let known_purpose = PathPurpose::lookup(self.route.dialect(), &normalized_path);
         let dialect = known_purpose.map_or(self.route.dialect(), |purpose| purpose.dialect);
         if method::is_refused(request.method()) {
             let message = "Tidegate refused: this method is not forwarded.";
@@ -103,8 +105,8 @@ impl Proxy<'_> {
             Err(error) => return self.refuse(dialect, &error, Outcome::Rejected),
         };
         let purpose = needs_permit(&request, &target, declared.as_ref()).then(|| match &declared {
-            Some(_) => known_purpose.unwrap_or(Purpose::declared(dialect)),
-            None => known_purpose.unwrap_or_else(|| Purpose::other(dialect, &normalized_path)),
+            Some(_) => known_purpose.unwrap_or(PathPurpose::declared(dialect)),
+            None => known_purpose.unwrap_or_else(|| PathPurpose::other(dialect, &normalized_path)),
         });
         let headers = request.headers();
         let limit = body_reader::body_limit(
@@ -154,7 +156,7 @@ impl Proxy<'_> {
     async fn read_body<B>(
         &self,
         request: Request<B>,
-        (purpose, endpoint): (&Purpose<'_>, Endpoint),
+        (purpose, endpoint): (&PathPurpose<'_>, Endpoint),
         target: &Arc<str>,
         limit: Option<usize>,
     ) -> Result<(OutgoingRequest, ChargedAccount), Response<ResponseBody>>
@@ -338,7 +340,7 @@ fn needs_permit<B: http_body::Body>(
     target: &str,
     declared: Option<&Endpoint>,
 ) -> bool {
-    if !request.body().is_end_stream() || declared.is_some() && !is_reading(request.method()) {
+    if !request.body().is_end_stream() || declared.is_some() && !is_read_only(request.method()) {
         return true;
     }
     let (path, query) = match target.split_once('?') {
@@ -346,7 +348,7 @@ fn needs_permit<B: http_body::Body>(
         None => (target, None),
     };
     !is_free(request.method(), path, query)
-        || request.headers().keys().any(|name| is_override(name.as_str()))
+        || request.headers().keys().any(|name| is_override_header(name.as_str()))
 }
 
 /// Whether the request is for a stream that reports its usage only if `stream_options` request it:

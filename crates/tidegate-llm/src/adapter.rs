@@ -27,7 +27,7 @@ use http::{Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::Full;
 use tidegate::clock::wall_now;
-use tidegate_providers::classify::Rules;
+use tidegate_providers::classify::ClassificationRules;
 pub use tidegate_providers::request::Target;
 use tidegate_providers::request::size_limit;
 use tidegate_providers::response::decode;
@@ -90,7 +90,7 @@ struct Settings {
     provider: Provider,
     target: Target,
     timeout: Duration,
-    rules: Rules,
+    rules: ClassificationRules,
     checks_size: bool,
 }
 
@@ -101,7 +101,7 @@ impl<H> Adapter<H> {
             provider: provider.into(),
             target,
             timeout: DEFAULT_TIMEOUT,
-            rules: Rules::default(),
+            rules: ClassificationRules::default(),
             checks_size: false,
         };
         Self { http, settings: Arc::new(settings) }
@@ -116,7 +116,7 @@ impl<H> Adapter<H> {
     }
 
     /// Sets rules that take precedence over the built-in classification of failures. Default: none.
-    pub fn rules(mut self, rules: Rules) -> Self {
+    pub fn rules(mut self, rules: ClassificationRules) -> Self {
         self.settings_mut().rules = rules;
         self
     }

@@ -49,7 +49,7 @@ pub use call::{
 /// Types of `tidegate-providers` that programs need to load models and call them.
 pub use tidegate_providers::{
     Chat, Class, Credential, Dialect, Dimension, Endpoint, Event, Failure, Message, Provider,
-    Reply, ReportedLimits, StopReason, Tool, ToolCall, Usage, classify::Rules,
+    Reply, ReportedLimits, StopReason, Tool, ToolCall, Usage, classify::ClassificationRules,
 };
 
 /// Compiles the examples of the README.

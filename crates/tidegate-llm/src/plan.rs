@@ -137,7 +137,7 @@ impl Plan {
     ///
     /// ```
     /// use tidegate_llm::Dimension;
-    /// use tidegate_llm::plan::{Constraint, Plan, RawConstraint, ConstraintSource, TokenEstimate};
+    /// use tidegate_llm::plan::{Constraint, ConstraintSource, Plan, RawConstraint, TokenEstimate};
     /// let apart = RawConstraint { output_tokens_per_minute: Some(600), ..RawConstraint::default() };
     /// let estimate = TokenEstimate {
     ///     min_tokens: 70,

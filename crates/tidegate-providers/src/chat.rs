@@ -13,7 +13,7 @@ use crate::redacted::Redacted;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// In one piece.
-    Whole,
+    Complete,
     /// As a stream of events.
     Stream,
 }
@@ -172,7 +172,7 @@ impl Chat {
 
     /// Adds a member to the request body, for options that only some providers know.
     #[must_use]
-    pub fn with(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+    pub fn extra(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.extra.insert(name.into(), value.into());
         self
     }

@@ -2,7 +2,8 @@
 //!
 //! Each provider has a table keyed by the status of the response and the names in the error (its
 //! type, its code, the reasons in its details). The message is never used: `1500 tokens` is not a
-//! 500, and providers reword their messages at any time. [`Rules`] of the user take precedence.
+//! 500, and providers reword their messages at any time. [`ClassificationRules`] of the user take
+//! precedence.
 //!
 //! The tables classify a 403 as [`Class::CredentialRejected`]: another provider's credential may be
 //! accepted. OpenRouter is the exception, where a 403 means that the input was flagged
@@ -20,7 +21,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 use tidegate_core::WallTime;
 
-pub use rules::Rules;
+pub use rules::ClassificationRules;
 use table::Row;
 
 use crate::dialect::Dialect;
@@ -79,7 +80,7 @@ pub(crate) enum QuotaReset {
 }
 
 /// Classifies an error. Also returns whether its status forbids a retry regardless of the class.
-pub(crate) fn class(evidence: &Evidence<'_>, rules: &Rules) -> (Class, bool) {
+pub(crate) fn class(evidence: &Evidence<'_>, rules: &ClassificationRules) -> (Class, bool) {
     if let Some(class) = rules.find(evidence) {
         return (with_reported(class, evidence), false);
     }
@@ -99,12 +100,12 @@ pub(crate) fn class(evidence: &Evidence<'_>, rules: &Rules) -> (Class, bool) {
 ///
 /// ```
 /// use tidegate_providers::Dialect;
-/// use tidegate_providers::classify::table;
-/// let rows: Vec<String> = table(Dialect::OpenAi).collect();
+/// use tidegate_providers::classify::table_rows;
+/// let rows: Vec<String> = table_rows(Dialect::OpenAi).collect();
 /// assert!(rows.contains(&"any insufficient_quota: long_quota".to_owned()));
 /// assert!(rows.contains(&"429: rate_limited".to_owned()));
 /// ```
-pub fn table(dialect: Dialect) -> impl Iterator<Item = String> {
+pub fn table_rows(dialect: Dialect) -> impl Iterator<Item = String> {
     let is_first = move |row: &&Row| {
         rows(dialect)
             .find(|other| other.has_same_conditions(row))
@@ -123,12 +124,12 @@ fn rows(dialect: Dialect) -> impl Iterator<Item = &'static Row> {
 /// ```
 /// use http::StatusCode;
 /// use tidegate_providers::{Class, Dialect, classify};
-/// let class = |status| classify::status(Dialect::Ollama, status);
+/// let class = |status| classify::class_of_status(Dialect::Ollama, status);
 /// assert_eq!(class(StatusCode::BAD_GATEWAY), Some(Class::Transient));
 /// assert_eq!(class(StatusCode::OK), None);
 /// ```
 #[must_use]
-pub fn status(dialect: Dialect, status: StatusCode) -> Option<Class> {
+pub fn class_of_status(dialect: Dialect, status: StatusCode) -> Option<Class> {
     if !(status.is_client_error() || status.is_server_error()) {
         return None;
     }
@@ -138,8 +139,8 @@ pub fn status(dialect: Dialect, status: StatusCode) -> Option<Class> {
 }
 
 /// Returns the statuses after which a call to a provider is retried, unless
-/// [`Rules::retry_statuses`] replaces them. An error whose name rules out a retry, such as an
-/// exhausted quota, is not retried regardless of its status.
+/// [`ClassificationRules::retry_statuses`] replaces them. An error whose name rules out a retry,
+/// such as an exhausted quota, is not retried regardless of its status.
 ///
 /// For OpenAI, Anthropic and Ollama these are the statuses that they document as retryable. The
 /// lists of other providers include the statuses of common reverse proxies and CDNs.

@@ -101,7 +101,7 @@ impl Dialect {
     /// Returns the prefix of the API's paths, such as `/v1`.
     #[must_use]
     pub fn root(self) -> &'static str {
-        Family::of(self).route(self, "", Mode::Whole).root
+        Family::of(self).route(self, "", Mode::Complete).root
     }
 
     /// Returns whether servers of this dialect may accept any key, as Ollama and many self-hosted

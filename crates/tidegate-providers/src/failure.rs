@@ -23,10 +23,10 @@ pub use error::Failure;
 
 use body::Fields;
 
-use crate::classify::{self, Evidence, Rules};
+use crate::classify::{self, ClassificationRules, Evidence};
 use crate::dialect::Dialect;
 use crate::provider::Provider;
-use crate::reported_limits::{Dimension, Reading, ReportedLimits, delay, headers};
+use crate::reported_limits::{Dimension, LimitReading, ReportedLimits, delay, headers};
 
 /// Maximum size of a body that is parsed as JSON, in bytes. Errors of providers are a few hundred
 /// bytes.
@@ -44,15 +44,15 @@ impl Failure {
     /// ```
     /// use http::Response;
     /// use tidegate_core::WallTime;
-    /// use tidegate_providers::classify::Rules;
+    /// use tidegate_providers::classify::ClassificationRules;
     /// use tidegate_providers::{Class, Dialect, Failure, Provider};
     ///
     /// let body = br#"{"error":{"type":"insufficient_quota","message":"Nothing is left."}}"#;
     /// let response = Response::builder().status(429).header("x-request-id", "req_1").body(())?;
     /// let (parts, ()) = response.into_parts();
     /// let (openai, now) = (Provider::new("openai"), WallTime::from_secs(1_800_000_000));
-    /// let failure =
-    ///     Failure::of_response(Dialect::OpenAi, &openai, &parts, body, &Rules::new(), now);
+    /// let rules = ClassificationRules::new();
+    /// let failure = Failure::of_response(Dialect::OpenAi, &openai, &parts, body, &rules, now);
     /// assert_eq!(failure.class, Class::ExhaustedQuota { after: None });
     /// assert_eq!(failure.to_string(), "openai answered 429 insufficient_quota (request id req_1)");
     /// # Ok::<(), http::Error>(())
@@ -63,7 +63,7 @@ impl Failure {
         provider: &Provider,
         parts: &Parts,
         body: &[u8],
-        rules: &Rules,
+        rules: &ClassificationRules,
         now: WallTime,
     ) -> Self {
         let now = delay::sent_at(&parts.headers, now);
@@ -86,11 +86,11 @@ impl Failure {
         dialect: Dialect,
         provider: &Provider,
         body: &Value,
-        rules: &Rules,
+        rules: &ClassificationRules,
         now: WallTime,
     ) -> Self {
         let origin = Origin { dialect, provider, status: StatusCode::OK, now };
-        origin.failure(&Fields::read(body), ReportedLimits::nothing(), None, rules)
+        origin.failure(&Fields::read(body), ReportedLimits::new(), None, rules)
     }
 }
 
@@ -115,7 +115,7 @@ impl Origin<'_> {
         fields: &Fields<'_>,
         mut reported: ReportedLimits,
         after: Option<Duration>,
-        rules: &Rules,
+        rules: &ClassificationRules,
     ) -> Failure {
         let message = fields.message.map(|message| truncated(message, MAX_MESSAGE));
         let limit_text = message.filter(|_| self.has_limits_in_message());
@@ -205,7 +205,7 @@ fn dimension(fields: &Fields<'_>, reported: &ReportedLimits) -> Option<Dimension
     named.or(exhausted)
 }
 
-fn is_exhausted(reading: &Reading) -> bool {
+fn is_exhausted(reading: &LimitReading) -> bool {
     reading.remaining == Some(0)
 }
 

@@ -4,8 +4,8 @@
 //!   [`RequestSummary`] is what limits need to know of a request that another program wrote.
 //! - [`response`] decodes responses, in one piece or streamed, into [`Event`]s and [`Reply`]s.
 //!   [`Usage`] is the number of tokens that a call used.
-//! - A [`Failure`] is an error response of a provider. Its [`Class`] comes from the tables and rules of
-//!   [`classify`].
+//! - A [`Failure`] is an error response of a provider. Its [`Class`] comes from the tables and
+//!   rules of [`classify`].
 //! - [`ReportedLimits`] are the limits that a provider reports in headers and bodies.
 //! - [`tokens`] estimates token counts locally; the tokenizer is behind the feature `tokenizer`.
 //!
@@ -32,7 +32,7 @@ pub use dialect::Dialect;
 pub use failure::{Class, Failure};
 pub use provider::{Credential, Endpoint, Provider};
 pub use reply::{Event, Reply, StopReason};
-pub use reported_limits::{Dimension, Reading, ReportedLimits};
+pub use reported_limits::{Dimension, LimitReading, ReportedLimits};
 pub use request_summary::RequestSummary;
 pub use usage::Usage;
 

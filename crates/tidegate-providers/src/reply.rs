@@ -33,7 +33,7 @@ pub enum Event {
 impl Event {
     /// Returns the text in the event that counts as output of the model, if any.
     #[must_use]
-    pub fn words(&self) -> Option<&str> {
+    pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(words) | Self::Reasoning(words) | Self::Alternative(words) => Some(words),
             Self::ToolCall { part, .. } => Some(&part.arguments),

@@ -41,14 +41,14 @@ impl Dimension {
 
     /// Returns whether it counts tokens rather than requests.
     #[must_use]
-    pub const fn is_of_tokens(self) -> bool {
+    pub const fn counts_tokens(self) -> bool {
         matches!(self, Self::Tokens | Self::InputTokens | Self::OutputTokens)
     }
 }
 
 /// State of one limit, as far as it is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct LimitReading {
     /// Amount allowed per window.
     pub limit: Option<u64>,
     /// Amount remaining.
@@ -59,7 +59,7 @@ pub struct Reading {
     pub window: Duration,
 }
 
-impl Reading {
+impl LimitReading {
     /// Returns how long one unit takes to become available, if the limit refills continuously.
     #[must_use]
     pub fn until_next(&self) -> Option<Duration> {
@@ -72,24 +72,24 @@ impl Reading {
 /// Limits reported by one response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReportedLimits {
-    readings: SmallVec<[(Dimension, Reading); 2]>,
+    readings: SmallVec<[(Dimension, LimitReading); 2]>,
 }
 
 impl ReportedLimits {
     /// Creates an empty report.
     #[must_use]
-    pub fn nothing() -> Self {
+    pub fn new() -> Self {
         Self::default()
     }
 
     /// Returns whether no limit is reported.
     #[must_use]
-    pub fn is_nothing(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.readings.is_empty()
     }
 
     /// Adds a reading. An earlier reading of the same dimension takes precedence.
-    pub fn add(&mut self, dimension: Dimension, reading: Reading) {
+    pub fn add(&mut self, dimension: Dimension, reading: LimitReading) {
         if self.get(dimension).is_none() {
             self.readings.push((dimension, reading));
         }
@@ -97,12 +97,12 @@ impl ReportedLimits {
 
     /// Returns the reading of a dimension.
     #[must_use]
-    pub fn get(&self, dimension: Dimension) -> Option<&Reading> {
+    pub fn get(&self, dimension: Dimension) -> Option<&LimitReading> {
         self.readings.iter().find(|(known, _)| *known == dimension).map(|(_, reading)| reading)
     }
 
     /// Iterates over all readings.
-    pub fn iter(&self) -> impl Iterator<Item = (Dimension, &Reading)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Dimension, &LimitReading)> {
         self.readings.iter().map(|(dimension, reading)| (*dimension, reading))
     }
 }

@@ -16,10 +16,10 @@ mod target;
 
 pub use base_url::{join_url, parse_base_url};
 pub use error::RequestError;
-pub use free::{is_free, is_override, is_reading};
+pub use free::{is_free, is_override_header, is_read_only};
 pub use model::{model_spans, with_model};
-pub use path::{ENDPOINT_NAMES, Purpose, plain_path};
+pub use path::{ENDPOINT_NAMES, PathPurpose, plain_path};
 pub use route::{parse_route, route_matches, route_specificity};
 pub use size::size_limit;
 pub(crate) use target::escaped;
-pub use target::{AZURE_API_VERSION, Target, key_field, key_name};
+pub use target::{AZURE_API_VERSION, Target, credential_header, credential_header_name};

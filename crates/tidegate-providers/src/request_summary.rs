@@ -14,7 +14,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use texts::{Counter, Texts};
 
 use crate::dialect::Dialect;
-use crate::request::Purpose;
+use crate::request::PathPurpose;
 
 /// Maximum length of the name of a model or a user in bytes. A longer one is ignored.
 const MAX_NAME: usize = 256;
@@ -22,9 +22,9 @@ const MAX_NAME: usize = 256;
 /// What limits need to know of a request, as far as it can be read.
 ///
 /// ```
-/// use tidegate_providers::request::Purpose;
+/// use tidegate_providers::request::PathPurpose;
 /// use tidegate_providers::{Dialect, RequestSummary};
-/// let purpose = Purpose::of(Dialect::OpenAi, "/v1/chat/completions").unwrap();
+/// let purpose = PathPurpose::lookup(Dialect::OpenAi, "/v1/chat/completions").unwrap();
 /// let body = br#"{"model":"gpt-4o","messages":[{"role":"user","content":"A river?"}],
 ///     "max_tokens":50,"stream":true,"user":"team-a"}"#;
 /// let summary = RequestSummary::read(&purpose, body);
@@ -54,7 +54,7 @@ pub struct RequestSummary {
 impl RequestSummary {
     /// Creates the summary of a request whose body is not read.
     #[must_use]
-    pub fn of_path(purpose: &Purpose<'_>) -> Self {
+    pub fn of_path(purpose: &PathPurpose<'_>) -> Self {
         Self {
             model: purpose.model.map(str::to_owned),
             max_output: (!purpose.has_output()).then_some(0),
@@ -65,7 +65,7 @@ impl RequestSummary {
 
     /// Reads the summary from a JSON body and the purpose of its path.
     #[must_use]
-    pub fn read(purpose: &Purpose<'_>, body: &[u8]) -> Self {
+    pub fn read(purpose: &PathPurpose<'_>, body: &[u8]) -> Self {
         let mut fields = Fields { counts_all: purpose.is_other(), ..Fields::default() };
         let mut reader = serde_json::Deserializer::from_slice(body);
         // Fields before a syntax error are kept.

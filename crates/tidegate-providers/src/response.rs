@@ -28,7 +28,7 @@ pub fn decode_events(dialect: Dialect, body: &[u8]) -> Result<Vec<Event>, Decode
     let mut events: Vec<Event> = Vec::new();
     let read = Family::of(dialect).reader().read_whole(&body, &mut events);
     match read {
-        Err(error @ DecodeError::Failed(_)) => Err(error),
+        Err(error @ DecodeError::ProviderError(_)) => Err(error),
         Ok(()) | Err(_) => Ok(events),
     }
 }

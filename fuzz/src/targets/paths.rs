@@ -2,7 +2,7 @@
 
 use tidegate_providers::Dialect;
 use tidegate_providers::request::{
-    Purpose, join_url, parse_base_url, parse_route, plain_path, route_matches, with_model,
+    PathPurpose, join_url, parse_base_url, parse_route, plain_path, route_matches, with_model,
 };
 
 use crate::input;
@@ -23,10 +23,10 @@ pub(super) fn paths(bytes: &[u8]) {
     }
     assert!(plain.is_empty() || !plain.ends_with('/'), "{plain:?} ends with a slash");
     for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Gemini, Dialect::Ollama] {
-        if let Some(purpose) = Purpose::of(dialect, &plain) {
+        if let Some(purpose) = PathPurpose::lookup(dialect, &plain) {
             let _ = (purpose.endpoint(), purpose.has_output(), purpose.is_readable());
         }
-        let _ = Purpose::of(dialect, path);
+        let _ = PathPurpose::lookup(dialect, path);
     }
     let _ = with_model(path, "gpt-4o", "other");
     let _ = with_model(path, other, "other");

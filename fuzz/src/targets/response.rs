@@ -4,7 +4,7 @@
 
 use http::{Response, StatusCode};
 use tidegate_core::WallTime;
-use tidegate_providers::classify::Rules;
+use tidegate_providers::classify::ClassificationRules;
 use tidegate_providers::response::{Decoder, decode, decode_events};
 use tidegate_providers::{Dialect, Event, Failure, Provider, Usage};
 
@@ -88,7 +88,7 @@ pub(super) fn answer(bytes: &[u8]) {
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     let (parts, ()) = response.into_parts();
-    let (provider, rules) = (Provider::new("fuzzed"), Rules::default());
+    let (provider, rules) = (Provider::new("fuzzed"), ClassificationRules::default());
     let now = WallTime::from_secs(1_800_000_000);
     let failure = Failure::of_response(dialect, &provider, &parts, body, &rules, now);
     assert_eq!(failure.status, status);

@@ -1,7 +1,7 @@
 //! Request bodies: their summary, and the position of the model name.
 
 use tidegate_providers::RequestSummary;
-use tidegate_providers::request::{Purpose, model_spans, plain_path};
+use tidegate_providers::request::{PathPurpose, model_spans, plain_path};
 
 use super::response::dialect;
 use crate::input;
@@ -11,7 +11,7 @@ pub(super) fn summary(bytes: &[u8]) {
     let Some((line, body)) = input::text_line(bytes) else { return };
     let dialect = dialect(line.bytes().next().unwrap_or_default());
     let path = plain_path(line.get(1..).unwrap_or_default());
-    let purpose = Purpose::of(dialect, &path).unwrap_or(Purpose::declared(dialect));
+    let purpose = PathPurpose::lookup(dialect, &path).unwrap_or(PathPurpose::declared(dialect));
     let summary = RequestSummary::read(&purpose, body);
     assert_eq!(
         summary,

@@ -4,7 +4,7 @@
 use crate::error::BoxError;
 use bytes::Bytes;
 use http::{HeaderMap, Response};
-use tidegate_providers::request::Purpose;
+use tidegate_providers::request::PathPurpose;
 
 use super::Proxy;
 use crate::call_observer::Outcome;
@@ -21,7 +21,7 @@ impl Proxy<'_> {
     /// Returns the body to send and its summary.
     pub(super) async fn read_content<B>(
         &self,
-        purpose: &Purpose<'_>,
+        purpose: &PathPurpose<'_>,
         headers: &HeaderMap,
         body: B,
         limit: Option<usize>,
@@ -72,7 +72,7 @@ impl Proxy<'_> {
     /// edited.
     async fn read_buffered(
         &self,
-        purpose: &Purpose<'_>,
+        purpose: &PathPurpose<'_>,
         codings: Codings,
         content: BufferedContent,
     ) -> Result<(Content, BodySummary), Response<ResponseBody>> {
@@ -102,7 +102,7 @@ impl Proxy<'_> {
     /// Summarizes a streamed body by its prefix.
     async fn read_prefix(
         &self,
-        purpose: &Purpose<'_>,
+        purpose: &PathPurpose<'_>,
         codings: Codings,
         prefix: Bytes,
         size: Option<u64>,
@@ -119,9 +119,9 @@ impl Proxy<'_> {
     /// Runs `read` on a body of `size` bytes, on a worker thread if the body is large.
     async fn read_on_worker<T: Send + 'static>(
         &self,
-        purpose: &Purpose<'_>,
+        purpose: &PathPurpose<'_>,
         size: usize,
-        read: impl FnOnce(&Purpose<'static>) -> T + Send + 'static,
+        read: impl FnOnce(&PathPurpose<'static>) -> T + Send + 'static,
     ) -> Result<T, Response<ResponseBody>> {
         let model_free_purpose = purpose.without_model();
         self.work_pool

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http_body::{Body, Frame};
-use tidegate_providers::request::{Purpose, size_limit};
+use tidegate_providers::request::{PathPurpose, size_limit};
 use tidegate_providers::{Dialect, Endpoint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -61,7 +61,7 @@ pub(crate) enum BodyMode {
 impl BodyMode {
     /// Buffers JSON and bodies without a content type. On unknown paths, buffers only JSON with a
     /// small `content-length`, because uploads may go there too.
-    pub(crate) fn for_request(purpose: &Purpose<'_>, headers: &HeaderMap) -> Self {
+    pub(crate) fn for_request(purpose: &PathPurpose<'_>, headers: &HeaderMap) -> Self {
         if !purpose.is_readable() {
             return Self::Stream;
         }
@@ -91,7 +91,7 @@ impl BodyMode {
 /// Returns the size limit of a body by its path; `None` for streamed bodies without a known limit.
 pub(crate) fn body_limit(
     dialect: Dialect,
-    purpose: Option<&Purpose<'_>>,
+    purpose: Option<&PathPurpose<'_>>,
     path: &str,
     headers: &HeaderMap,
 ) -> Option<usize> {

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use tidegate_providers::RequestSummary;
-use tidegate_providers::request::Purpose;
+use tidegate_providers::request::PathPurpose;
 
 use crate::request::content_decoding::{self, BodyText, Codings};
 use crate::request::form;
@@ -21,14 +21,14 @@ pub(crate) struct BodySummary {
 
 impl BodySummary {
     /// Summary of a request without tokens to count.
-    pub(crate) fn without_tokens(purpose: &Purpose<'_>) -> Self {
+    pub(crate) fn without_tokens(purpose: &PathPurpose<'_>) -> Self {
         Self { request: RequestSummary::of_path(purpose), estimate: None }
     }
 
     /// Reads a body of which `prefix` is available. `size` is the size of the complete body, if
     /// known.
     pub(crate) fn read(
-        purpose: &Purpose<'_>,
+        purpose: &PathPurpose<'_>,
         codings: &Codings,
         prefix: &[u8],
         size: Option<u64>,
@@ -77,7 +77,7 @@ impl BodySummary {
     }
 
     /// Uses the model of the path, if there is one, since the provider uses that one.
-    pub(crate) fn set_model_from_path(&mut self, purpose: &Purpose<'_>) {
+    pub(crate) fn set_model_from_path(&mut self, purpose: &PathPurpose<'_>) {
         if let Some(model) = purpose.model {
             self.request.model = Some(model.to_owned());
         }
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     fn read(path: &str, body: &[u8], size: Option<u64>) -> BodySummary {
-        let purpose = Purpose::of(Dialect::OpenAi, path).unwrap();
+        let purpose = PathPurpose::lookup(Dialect::OpenAi, path).unwrap();
         BodySummary::read(&purpose, &Codings::default(), body, size)
     }
 
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_falsely_declared_coding_hides_nothing() {
-        let purpose = Purpose::of(Dialect::OpenAi, CHAT).unwrap();
+        let purpose = PathPurpose::lookup(Dialect::OpenAi, CHAT).unwrap();
         let headers = HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_static("gzip"))]);
         let codings = Codings::from_headers(&headers);
         let body = br#"{"model":"m","prompt":"a b c d e f g"}"#;

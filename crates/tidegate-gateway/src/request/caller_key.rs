@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use tidegate_providers::request::key_name;
+use tidegate_providers::request::credential_header_name;
 use tidegate_providers::{Credential, Dialect};
 
 use crate::headers::{KEY_HEADERS, KEY_PARAMS, filter_query, is_param_named, query_params};
@@ -51,7 +51,7 @@ impl CallerKey {
         headers: &HeaderMap,
         target: &str,
     ) -> Result<Self, KeyError> {
-        let own = key_name(dialect);
+        let own = credential_header_name(dialect);
         let others = KEY_HEADERS.iter().filter(|name| **name != own);
         let header_keys = [&own].into_iter().chain(others).flat_map(|name| {
             headers.get_all(name).iter().map(move |value| key_in_header(name, value))

@@ -1,6 +1,6 @@
 //! Estimates tokens by the size of a body that cannot be parsed.
 
-use tidegate_providers::request::Purpose;
+use tidegate_providers::request::PathPurpose;
 
 /// Bytes of text per token, as providers state for English.
 const TEXT_BYTES_PER_TOKEN: u64 = 4;
@@ -20,9 +20,9 @@ pub(crate) struct TokenEstimate {
 
 impl TokenEstimate {
     /// Estimate for a body by the purpose of its path.
-    pub(crate) const fn for_purpose(purpose: &Purpose<'_>, reserved_bytes: u64) -> Self {
+    pub(crate) const fn for_purpose(purpose: &PathPurpose<'_>, reserved_bytes: u64) -> Self {
         let bytes_per_token =
-            if purpose.takes_media() { MEDIA_BYTES_PER_TOKEN } else { TEXT_BYTES_PER_TOKEN };
+            if purpose.has_media_input() { MEDIA_BYTES_PER_TOKEN } else { TEXT_BYTES_PER_TOKEN };
         Self { bytes_per_token, reserved_bytes }
     }
 

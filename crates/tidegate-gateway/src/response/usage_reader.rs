@@ -11,7 +11,7 @@ use serde_json::Value;
 use tidegate::clock::wall_now;
 use tidegate_llm::rate_limit::Reservation;
 use tidegate_llm::{CallError, ConnectionFailure};
-use tidegate_providers::classify::Rules;
+use tidegate_providers::classify::ClassificationRules;
 use tidegate_providers::response::{DecodeError, Decoder, decode_events};
 use tidegate_providers::{Dialect, Event, Failure, Provider, Usage};
 
@@ -177,7 +177,7 @@ impl UsageReader {
                 *has_events |= !self.events.is_empty();
                 match read {
                     Ok(()) => Ok(()),
-                    Err(DecodeError::Failed(body)) => Err(self.failure(&body, provider)),
+                    Err(DecodeError::ProviderError(body)) => Err(self.failure(&body, provider)),
                     Err(_) => {
                         self.stop(length(data));
                         Ok(())
@@ -199,7 +199,7 @@ impl UsageReader {
     }
 
     fn failure(&self, body: &Value, provider: &Provider) -> CallError {
-        let rules = Rules::new();
+        let rules = ClassificationRules::new();
         let failure = Failure::in_stream(self.dialect, provider, body, &rules, wall_now());
         CallError::Provider(Box::new(failure))
     }
@@ -233,7 +233,7 @@ impl UsageReader {
 
     /// Whether the stream has announced its end.
     pub(crate) fn has_ended(&self) -> bool {
-        matches!(&self.mode, ReadMode::Stream { decoder, .. } if decoder.is_over())
+        matches!(&self.mode, ReadMode::Stream { decoder, .. } if decoder.is_finished())
     }
 
     /// Ends the body: passes the remaining events to the reservation, and an estimate for what
@@ -276,11 +276,13 @@ impl UsageReader {
                 // An unterminated last line may contain the usage.
                 let read = decoder.end(&mut self.events);
                 return match (read, end) {
-                    (Err(DecodeError::Failed(body)), _) => Err(self.failure(&body, provider)),
-                    (Err(DecodeError::Cut), BodyEnd::Complete)
+                    (Err(DecodeError::ProviderError(body)), _) => {
+                        Err(self.failure(&body, provider))
+                    }
+                    (Err(DecodeError::Truncated), BodyEnd::Complete)
                         if *has_events && self.expected.is_text =>
                     {
-                        let source = Some(DecodeError::Cut.into());
+                        let source = Some(DecodeError::Truncated.into());
                         let provider = provider.clone();
                         Err(CallError::Connection {
                             provider,
@@ -303,12 +305,14 @@ impl UsageReader {
                     (None, BodyEnd::Complete) => match decode_events(self.dialect, first) {
                         Ok(events) => {
                             if let Some(reservation) = reservation {
-                                let words = events.iter().filter_map(Event::words);
+                                let words = events.iter().filter_map(Event::text);
                                 words.for_each(|words| reservation.record_text(words));
                             }
                             return Ok(());
                         }
-                        Err(DecodeError::Failed(body)) => return Err(self.failure(&body, provider)),
+                        Err(DecodeError::ProviderError(body)) => {
+                            return Err(self.failure(&body, provider));
+                        }
                         Err(_) => (None, u64::try_from(*size).unwrap_or(u64::MAX)),
                     },
                 }

@@ -11,8 +11,8 @@ use tidegate_llm::fallback::{self, MAX_TARGETS};
 use tidegate_llm::memory::MemoryBudget;
 use tidegate_llm::retry::RetryLayer;
 use tidegate_llm::telemetry::{Observer, tracing_observer};
-use tidegate_providers::classify::Rules;
-use tidegate_providers::request::key_field;
+use tidegate_providers::classify::ClassificationRules;
+use tidegate_providers::request::credential_header;
 use tidegate_providers::{Credential, Dialect, Provider};
 
 use crate::error::GatewayError;
@@ -300,7 +300,7 @@ fn upstream_client(
     let name = || upstream.name.as_str().to_owned();
     let key = upstream.credential.as_ref().and_then(|credential| credential.reveal());
     let redactor = key.and_then(KeyRedactor::new).map(Arc::new);
-    let key = key_field(upstream.dialect, key);
+    let key = credential_header(upstream.dialect, key);
     let key = key.map_err(|source| GatewayError::Target { name: name(), source })?;
     let header_value =
         |text: &str| HeaderValue::from_str(text).map_err(|_| GatewayError::Name(name()));
@@ -314,8 +314,8 @@ fn upstream_client(
         key,
         redactor,
         classify_rules: match &upstream.retry_statuses {
-            Some(statuses) => Rules::new().retry_statuses(statuses.iter().copied()),
-            None => Rules::new(),
+            Some(statuses) => ClassificationRules::new().retry_statuses(statuses.iter().copied()),
+            None => ClassificationRules::new(),
         },
         http: shared.http.clone(),
     }))

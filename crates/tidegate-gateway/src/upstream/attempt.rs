@@ -17,7 +17,7 @@ use http_body_util::BodyExt as _;
 use tidegate::clock::wall_now;
 use tidegate_llm::client::{DEFAULT_CONNECT_TIMEOUT, set_connect_timeout};
 use tidegate_llm::{CallError, ConnectionError, ConnectionFailure, adapter};
-use tidegate_providers::classify::Rules;
+use tidegate_providers::classify::ClassificationRules;
 use tidegate_providers::{Dialect, Failure, Provider, ReportedLimits};
 use tokio::time::{Instant, timeout_at};
 
@@ -61,7 +61,7 @@ pub(crate) struct UpstreamClient {
     /// Masks the configured key in responses.
     pub(crate) redactor: Option<Arc<KeyRedactor>>,
     /// Decides which failures are retried.
-    pub(crate) classify_rules: Rules,
+    pub(crate) classify_rules: ClassificationRules,
     pub(crate) http: HttpService,
 }
 
@@ -154,7 +154,7 @@ impl UpstreamClient {
         let outcome = if is_error { Outcome::Failed } else { Outcome::Answered };
         let usage_reader = UsageReader::disabled(self.dialect);
         let call = self.pending_call(call.context, usage_reader, outcome, &head.headers);
-        let reported_limits = ReportedLimits::nothing();
+        let reported_limits = ReportedLimits::new();
         Ok(UpstreamResponse { head, reported_limits, first, rest, stripper: None, call })
     }
 

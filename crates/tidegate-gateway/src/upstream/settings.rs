@@ -14,7 +14,7 @@ use tidegate_llm::client::{DEFAULT_CONNECT_TIMEOUT, Roots};
 use tidegate_llm::plan::{Constraint, ConstraintSource};
 use tidegate_llm::proxy::Proxy;
 use tidegate_llm::rate_limit::{AccountLimits, default_concurrency};
-use tidegate_providers::request::{RequestError, key_field, parse_base_url};
+use tidegate_providers::request::{RequestError, credential_header, parse_base_url};
 use tidegate_providers::{Credential, Dialect, Endpoint, Provider};
 
 use crate::error::GatewayError;
@@ -151,7 +151,7 @@ impl Upstream {
     /// # Errors
     /// If the key contains characters that are not allowed in a header.
     pub fn credential(mut self, credential: Credential) -> Result<Self, GatewayError> {
-        let field = key_field(self.dialect, credential.reveal());
+        let field = credential_header(self.dialect, credential.reveal());
         let field = field.map_err(|source| target_error(&self.name, source))?;
         self.credential = field.map(|_| credential);
         Ok(self)

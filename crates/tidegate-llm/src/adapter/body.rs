@@ -90,7 +90,7 @@ where
         let free = limit - read.len();
         read.extend_from_slice(data.get(..free).unwrap_or(&data));
         if data.len() > free {
-            break Err(BodyError::TooLong(DecodeError::TooLong { limit }));
+            break Err(BodyError::TooLong(DecodeError::TooLarge { limit }));
         }
     };
     match (ended, on_excess) {

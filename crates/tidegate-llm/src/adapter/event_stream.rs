@@ -76,7 +76,7 @@ where
         let Some(body) = &mut self.body else { return Poll::Ready(()) };
         let frame = body.as_mut().poll_frame(context);
         // Data after the end marker does not extend the time-out.
-        let is_late = self.decoder.is_over() && self.idle_timer.deadline() <= Instant::now();
+        let is_late = self.decoder.is_finished() && self.idle_timer.deadline() <= Instant::now();
         if is_late || frame.is_pending() && self.idle_timer.as_mut().poll(context).is_ready() {
             self.finish(Err(BodyError::Connection(ConnectionFailure::TimedOut, None)));
             return Poll::Ready(());
@@ -85,14 +85,14 @@ where
         match frame {
             Some(Ok(frame)) => {
                 let Ok(data) = frame.into_data() else { return Poll::Ready(()) };
-                if self.decoder.is_over() {
+                if self.decoder.is_finished() {
                     return Poll::Ready(());
                 }
                 let mut events = Vec::new();
                 let read = self.decoder.feed(&data, &mut events);
                 self.push(read, events);
-                let is_over = self.decoder.is_over();
-                let span = if is_over { CLOSE_TIMEOUT } else { self.settings.timeout };
+                let is_finished = self.decoder.is_finished();
+                let span = if is_finished { CLOSE_TIMEOUT } else { self.settings.timeout };
                 self.idle_timer.as_mut().reset(Instant::now() + span);
             }
             Some(Err(error)) => {
@@ -109,7 +109,7 @@ where
     /// Handles the end or failure of the body. A failure after the end marker is ignored.
     fn finish(&mut self, ended: Result<(), BodyError>) {
         self.body = None;
-        if self.decoder.is_over() {
+        if self.decoder.is_finished() {
             return;
         }
         match ended {
@@ -173,13 +173,12 @@ impl Settings {
     /// Converts a decoding error, or an error that the provider reports in the response.
     pub(super) fn decode_error(&self, error: DecodeError, head: &Head) -> CallError {
         match error {
-            DecodeError::Failed(body) => {
+            DecodeError::ProviderError(body) => {
                 let (dialect, provider) = (self.target.dialect(), &self.provider);
                 head.failed(Failure::in_stream(dialect, provider, &body, &self.rules, wall_now()))
             }
-            DecodeError::Cut => {
-                self.connection_error(ConnectionFailure::Closed, Some(DecodeError::Cut.into()))
-            }
+            DecodeError::Truncated => self
+                .connection_error(ConnectionFailure::Closed, Some(DecodeError::Truncated.into())),
             error => {
                 CallError::InvalidResponse { provider: self.provider.clone(), source: error.into() }
             }

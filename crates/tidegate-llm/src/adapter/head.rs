@@ -36,15 +36,15 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
-    use tidegate_providers::{Class, Dimension, Reading};
+    use tidegate_providers::{Class, Dimension, LimitReading};
 
-    fn reading(remaining: u64) -> Reading {
+    fn reading(remaining: u64) -> LimitReading {
         let window = Duration::from_secs(60);
-        Reading { limit: None, remaining: Some(remaining), reset: None, window }
+        LimitReading { limit: None, remaining: Some(remaining), reset: None, window }
     }
 
     fn head(id: &str) -> Head {
-        let mut reported_limits = ReportedLimits::nothing();
+        let mut reported_limits = ReportedLimits::new();
         reported_limits.add(Dimension::Requests, reading(1));
         reported_limits.add(Dimension::Tokens, reading(2));
         let mut headers = HeaderMap::new();

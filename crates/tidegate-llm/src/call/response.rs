@@ -57,7 +57,7 @@ impl CallResponse {
     fn empty(provider: Provider) -> Self {
         Self {
             provider,
-            reported_limits: ReportedLimits::nothing(),
+            reported_limits: ReportedLimits::new(),
             request_id: None,
             ready: VecDeque::new(),
             events: None,

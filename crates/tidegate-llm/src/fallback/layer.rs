@@ -21,7 +21,7 @@ pub const MAX_TARGETS: usize = 10;
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// use tidegate_llm::fallback::FallbackLayer;
-/// use tidegate_llm::{ConnectionFailure, Call, CallError};
+/// use tidegate_llm::{Call, CallError, ConnectionFailure};
 /// use tidegate_llm::Chat;
 /// use tower::{Layer as _, ServiceExt as _, service_fn};
 ///

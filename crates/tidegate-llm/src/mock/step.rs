@@ -81,7 +81,7 @@ impl Step {
             outcome,
             delay: Duration::ZERO,
             pause: Duration::ZERO,
-            reported: ReportedLimits::nothing(),
+            reported: ReportedLimits::new(),
         }
     }
 

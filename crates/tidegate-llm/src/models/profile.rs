@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_providers::classify::Rules;
+use tidegate_providers::classify::ClassificationRules;
 use tidegate_providers::{Credential, Dialect};
 
 /// Configuration of a provider: key, address, default model and more.
@@ -15,7 +15,7 @@ pub struct Profile {
     pub(super) model: Option<String>,
     pub(super) concurrency: Option<i64>,
     pub(super) timeout: Option<Duration>,
-    pub(super) rules: Rules,
+    pub(super) rules: ClassificationRules,
 }
 
 impl Default for Profile {
@@ -27,7 +27,7 @@ impl Default for Profile {
             model: None,
             concurrency: None,
             timeout: None,
-            rules: Rules::default(),
+            rules: ClassificationRules::default(),
         }
     }
 }
@@ -77,7 +77,7 @@ impl Profile {
     }
 
     /// Sets rules that take precedence over the provider's when a failure is classified.
-    pub fn rules(mut self, rules: Rules) -> Self {
+    pub fn rules(mut self, rules: ClassificationRules) -> Self {
         self.rules = rules;
         self
     }

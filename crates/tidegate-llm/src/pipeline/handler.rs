@@ -257,6 +257,6 @@ impl Default for RateLimitHandler {
 /// Returns the part of the wait caused by token limits.
 fn token_wait(permit: &Permit, queue: &QueueGuard) -> Duration {
     let of_tokens =
-        permit.wait_parts().iter().filter(|part| queue.limits().is_of_tokens(&part.limit));
+        permit.wait_parts().iter().filter(|part| queue.limits().counts_tokens(&part.limit));
     of_tokens.map(|part| part.time).sum::<Duration>().min(permit.waited())
 }

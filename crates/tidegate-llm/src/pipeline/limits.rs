@@ -41,7 +41,7 @@ impl Limits {
         for dimension in Dimension::ALL {
             let Some(rate) = constraint.rate(dimension) else { continue };
             let policy = Policy::rate(rate);
-            let policy = if dimension.is_of_tokens() {
+            let policy = if dimension.counts_tokens() {
                 policy.max_debt(MAX_DEBT)
             } else {
                 policy.capacity(constraint.burst())
@@ -79,7 +79,7 @@ impl Limits {
         // A charge above the maximum debt would be rejected, and its command not limited.
         let tokens = |dimension| plan.reserved(dimension).min(MAX_DEBT);
         let cost = |dimension: Dimension| {
-            if dimension.is_of_tokens() { tokens(dimension) } else { 1 }
+            if dimension.counts_tokens() { tokens(dimension) } else { 1 }
         };
         let charge =
             |(dimension, limiter): &(Dimension, Limiter)| limiter.charge(key, cost(*dimension));
@@ -98,9 +98,9 @@ impl Limits {
     }
 
     /// Returns whether the limit with this name counts tokens.
-    pub(super) fn is_of_tokens(&self, name: &str) -> bool {
+    pub(super) fn counts_tokens(&self, name: &str) -> bool {
         let found = self.limiters.iter().find(|(_, limiter)| limiter.limit().name() == name);
-        found.is_some_and(|(dimension, _)| dimension.is_of_tokens())
+        found.is_some_and(|(dimension, _)| dimension.counts_tokens())
     }
 }
 

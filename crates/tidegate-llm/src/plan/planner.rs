@@ -135,7 +135,7 @@ impl PlanRequest {
 /// Finds the constraint for a request. Cheap to clone; clones share the tier table.
 ///
 /// ```
-/// use tidegate_llm::plan::{Constraint, PlanRequest, Planner, RawConstraint, ConstraintSource};
+/// use tidegate_llm::plan::{Constraint, ConstraintSource, PlanRequest, Planner, RawConstraint};
 /// let known = |_model: &str, tier: &str| {
 ///     let requests = if tier == "scale" { 5_000 } else { 50 };
 ///     Some(Constraint::per_minute(std::num::NonZeroU32::new(requests)?))

@@ -429,6 +429,6 @@ impl LimitTracker {
 
     /// Returns whether the limit counts tokens rather than calls.
     pub(super) const fn counts_tokens(&self) -> bool {
-        matches!(self.kind.dimension(), Some(dimension) if dimension.is_of_tokens())
+        matches!(self.kind.dimension(), Some(dimension) if dimension.counts_tokens())
     }
 }

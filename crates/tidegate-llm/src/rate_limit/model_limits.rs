@@ -180,7 +180,7 @@ impl ModelLimits {
         if let Some(known) = state.trackers.iter().find(|tracker| tracker.kind() == kind) {
             return Ok(known.clone());
         }
-        let burst = if dimension.is_of_tokens() { Burst::Window } else { Burst::Amount(1) };
+        let burst = if dimension.counts_tokens() { Burst::Window } else { Burst::Amount(1) };
         let spec = TrackerSpec::Paced(kind, SendRate::new(None, burst, MARGIN));
         // Part of the limit's name in the store.
         let scope = format!("{} told", self.scope);

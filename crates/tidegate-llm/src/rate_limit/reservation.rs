@@ -192,9 +192,9 @@ impl Reservation {
     pub(super) fn waited_for_tokens(&self) -> Duration {
         let Some(call) = &self.call else { return Duration::ZERO };
         let parts = call.grant.permit.wait_parts().iter();
-        let is_of_tokens =
+        let counts_tokens =
             |limit| call.charge_to(limit).is_some_and(|charge| charge.tracker.counts_tokens());
-        parts.filter(|part| is_of_tokens(&*part.limit)).map(|part| part.time).sum()
+        parts.filter(|part| counts_tokens(&*part.limit)).map(|part| part.time).sum()
     }
 
     /// Returns the reserved tokens, input and output.
@@ -245,7 +245,7 @@ impl Reservation {
     pub fn record_event(&mut self, event: &Event) {
         match event {
             Event::Usage(usage) => self.record_usage(*usage),
-            event => event.words().into_iter().for_each(|words| self.record_text(words)),
+            event => event.text().into_iter().for_each(|words| self.record_text(words)),
         }
     }
 
@@ -424,7 +424,7 @@ impl ActiveCall {
             _ => None,
         };
         self.model_limits.infer(|inference| {
-            if !self.refused_by.is_some_and(Dimension::is_of_tokens) {
+            if !self.refused_by.is_some_and(Dimension::counts_tokens) {
                 inference.ended(sent_call, used, now);
             }
             (sent_call.rule, inference.rule())

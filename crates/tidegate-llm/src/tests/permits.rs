@@ -18,7 +18,9 @@ use tidegate_llm::rate_limit::{
     Account, AccountBuilder, OutputCharge, RateLimit, RateLimitLayer, Reservation, TokenAccounting,
 };
 use tidegate_llm::{Call, CallError, CallOptions, CallResponse, OutgoingCall};
-use tidegate_providers::{Chat, Credential, Dialect, Dimension, Reading, ReportedLimits, Usage};
+use tidegate_providers::{
+    Chat, Credential, Dialect, Dimension, LimitReading, ReportedLimits, Usage,
+};
 use tokio::time::Instant;
 use tower::{Layer as _, ServiceExt as _};
 
@@ -95,14 +97,14 @@ async fn tokens(provider: &str) -> Account {
 
 /// Reported limits with one limit per minute.
 fn reported(dimension: Dimension, limit: u64, remaining: u64) -> ReportedLimits {
-    let mut reported = ReportedLimits::nothing();
+    let mut reported = ReportedLimits::new();
     add_limit(&mut reported, dimension, limit, remaining);
     reported
 }
 
 fn add_limit(reported: &mut ReportedLimits, dimension: Dimension, limit: u64, remaining: u64) {
     let (limit, remaining) = (Some(limit), Some(remaining));
-    reported.add(dimension, Reading { limit, remaining, reset: None, window: MINUTE });
+    reported.add(dimension, LimitReading { limit, remaining, reset: None, window: MINUTE });
 }
 
 async fn reserve(account: &Account, call: &TestCall) -> Reservation {

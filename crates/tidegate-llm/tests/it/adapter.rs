@@ -48,7 +48,7 @@ fn target(dialect: Dialect, base_url: &str, headers: &[(&'static str, &'static s
     let key = Credential::new("secret-key");
     let target = Target::new(dialect, base_url, "m", &key).unwrap();
     headers.iter().fold(target, |target, (name, value)| {
-        target.field(HeaderName::from_static(name), HeaderValue::from_static(value))
+        target.header(HeaderName::from_static(name), HeaderValue::from_static(value))
     })
 }
 

@@ -253,7 +253,7 @@ async fn token_charges_match_those_of_the_provider() {
         let entries = simulator.ledger().entries();
         let provider: u64 = entries.iter().map(|entry| entry.charged.total()).sum();
         let ours = account.net_charges(MODEL).into_iter();
-        let ours = ours.filter(|(dimension, _)| dimension.is_of_tokens());
+        let ours = ours.filter(|(dimension, _)| dimension.counts_tokens());
         let ours: u64 = ours.map(|(_, charged)| charged).sum();
         let error = ours.abs_diff(provider) as f64 / provider as f64;
         assert!(error < 0.01, "{dialect:?}: {ours} here, {provider} there");

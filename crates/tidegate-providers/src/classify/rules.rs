@@ -15,8 +15,8 @@ use crate::provider::Provider;
 ///
 /// ```
 /// use tidegate_providers::Class;
-/// use tidegate_providers::classify::Rules;
-/// let rules = Rules::new()
+/// use tidegate_providers::classify::ClassificationRules;
+/// let rules = ClassificationRules::new()
 ///     .status(418, Class::Transient)
 ///     .only_for("my-vllm")
 ///     .kind("model_loading", Class::Overloaded);
@@ -24,7 +24,7 @@ use crate::provider::Provider;
 /// ```
 #[derive(Clone, Debug, Default)]
 #[must_use = "rules have no effect until they are used to classify an error"]
-pub struct Rules {
+pub struct ClassificationRules {
     rules: Vec<Rule>,
     /// Statuses that are retried instead of the dialect's list.
     retried: Option<Arc<[u16]>>,
@@ -39,7 +39,7 @@ struct Rule {
     class: Class,
 }
 
-impl Rules {
+impl ClassificationRules {
     /// Creates an empty list: the built-in tables decide.
     pub const fn new() -> Self {
         Self { rules: Vec::new(), retried: None }
@@ -75,8 +75,8 @@ impl Rules {
     /// not know is [`Class::Transient`]. [`NEVER_RETRIED`] statuses are ignored.
     ///
     /// ```
-    /// use tidegate_providers::classify::Rules;
-    /// let rules = Rules::new().retry_statuses([429, 500, 502, 503]);
+    /// use tidegate_providers::classify::ClassificationRules;
+    /// let rules = ClassificationRules::new().retry_statuses([429, 500, 502, 503]);
     /// # let _ = rules;
     /// ```
     pub fn retry_statuses(mut self, statuses: impl IntoIterator<Item = u16>) -> Self {

@@ -24,7 +24,7 @@ const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 pub(crate) fn route(model: &str, mode: Mode) -> Route {
     let model = escaped(model.strip_prefix("models/").unwrap_or(model));
     let method = match mode {
-        Mode::Whole => "generateContent",
+        Mode::Complete => "generateContent",
         Mode::Stream => "streamGenerateContent?alt=sse",
     };
     Route { root: "/v1beta", rest: format!("/models/{model}:{method}") }

@@ -40,7 +40,7 @@ impl Failure {
     /// Creates a failure of which only the class and the status are known.
     #[must_use]
     pub fn new(provider: Provider, class: Class, status: StatusCode) -> Self {
-        let reported_limits = ReportedLimits::nothing();
+        let reported_limits = ReportedLimits::new();
         let after = class.after();
         Self {
             provider,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::classify::Quota;
-use crate::reported_limits::{Dimension, Reading};
+use crate::reported_limits::{Dimension, LimitReading};
 
 /// Maximum number of details, and of violations in each, that are read.
 const MAX_ITEMS: usize = 32;
@@ -53,11 +53,11 @@ impl<'a> Google<'a> {
         self.violations.iter().any(Violation::is_daily).then_some(Quota::Day)
     }
 
-    pub(super) fn readings(&self) -> impl Iterator<Item = (Dimension, Reading)> {
+    pub(super) fn readings(&self) -> impl Iterator<Item = (Dimension, LimitReading)> {
         self.violations.iter().filter_map(|violation| {
             let limit = Some(violation.limit.filter(|limit| *limit > 0)?);
             let window = violation.window?;
-            let reading = Reading { limit, remaining: Some(0), reset: None, window };
+            let reading = LimitReading { limit, remaining: Some(0), reset: None, window };
             Some((violation.dimension?, reading))
         })
     }

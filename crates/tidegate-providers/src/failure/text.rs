@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::reported_limits::{Dimension, Reading, delay};
+use crate::reported_limits::{Dimension, LimitReading, delay};
 
 /// Texts that precede a delay, in lower case.
 const BEFORE_DELAY: [&str; 3] = ["try again in ", "retry in ", "retry after "];
@@ -38,14 +38,14 @@ pub(super) fn delay(message: &str) -> Option<Duration> {
 
 /// Parses the limit of a message such as
 /// `… on tokens per min (TPM): Limit 30000, Used 28000, Requested 5000. …`
-pub(super) fn limit(message: &str) -> Option<(Dimension, Reading)> {
+pub(super) fn limit(message: &str) -> Option<(Dimension, LimitReading)> {
     let of = |(name, _, _): &&(&str, Dimension, u64)| message.contains(name);
     let (_, dimension, seconds) = LIMITS.iter().find(of)?;
     let limit = number_after(message, "Limit ").filter(|limit| *limit > 0)?;
     // Without `Used`, the request alone exceeds the limit, and nothing is known of what remains.
     let remaining = number_after(message, "Used ").map(|_| 0);
     let window = Duration::from_secs(*seconds);
-    Some((*dimension, Reading { limit: Some(limit), remaining, reset: None, window }))
+    Some((*dimension, LimitReading { limit: Some(limit), remaining, reset: None, window }))
 }
 
 fn number_after(message: &str, word: &str) -> Option<u64> {

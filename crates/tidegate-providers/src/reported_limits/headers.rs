@@ -12,7 +12,7 @@ use tidegate_core::WallTime;
 
 use super::delay;
 use crate::dialect::Dialect;
-use crate::reported_limits::{Dimension, Reading, ReportedLimits};
+use crate::reported_limits::{Dimension, LimitReading, ReportedLimits};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -55,11 +55,11 @@ pub(crate) fn read_fields<'a>(
     field: impl Fn(&str) -> Option<&'a str>,
     now: WallTime,
 ) -> ReportedLimits {
-    let mut reported = ReportedLimits::nothing();
+    let mut reported = ReportedLimits::new();
     for family in families(dialect) {
         if let Some(reading) = family.read(&field, now) {
             let (dimension, window) = family.dimension_and_window(&reading);
-            reported.add(dimension, Reading { window, ..reading });
+            reported.add(dimension, LimitReading { window, ..reading });
         }
     }
     reported
@@ -92,7 +92,11 @@ enum Window {
 }
 
 impl Family {
-    fn read<'a>(&self, field: &impl Fn(&str) -> Option<&'a str>, now: WallTime) -> Option<Reading> {
+    fn read<'a>(
+        &self,
+        field: &impl Fn(&str) -> Option<&'a str>,
+        now: WallTime,
+    ) -> Option<LimitReading> {
         let limit = match field(self.limit) {
             Some(text) => Some(count(text).filter(|limit| *limit > 0)?),
             None => None,
@@ -102,10 +106,10 @@ impl Family {
             return None;
         }
         let reset = self.reset.iter().find_map(|name| delay::read(field(name)?, now));
-        Some(Reading { limit, remaining, reset, window: MINUTE })
+        Some(LimitReading { limit, remaining, reset, window: MINUTE })
     }
 
-    fn dimension_and_window(&self, reading: &Reading) -> (Dimension, Duration) {
+    fn dimension_and_window(&self, reading: &LimitReading) -> (Dimension, Duration) {
         match self.window {
             Window::Fixed(window) => (self.dimension, window),
             Window::MinuteOrDay if is_daily(reading) => (Dimension::RequestsPerDay, DAY),
@@ -117,7 +121,7 @@ impl Family {
 /// Returns whether a limit is daily. The window of a limit that refills continuously is `reset *
 /// limit / (limit - remaining)`. Resets are rounded and some windows are fixed, so anything near a
 /// day counts. A fixed daily window is recognized by a reset too long for a minute.
-fn is_daily(reading: &Reading) -> bool {
+fn is_daily(reading: &LimitReading) -> bool {
     let (Some(limit), Some(remaining), Some(reset)) =
         (reading.limit, reading.remaining, reading.reset)
     else {

@@ -11,18 +11,18 @@ use super::error::RequestError;
 /// # Errors
 /// Fails if the text is not such a URL, or has credentials or a query in it.
 pub fn parse_base_url(text: &str) -> Result<Uri, RequestError> {
-    let parts = text.trim().parse::<Uri>().map_err(|_| RequestError::NoUrl)?.into_parts();
+    let parts = text.trim().parse::<Uri>().map_err(|_| RequestError::InvalidBaseUrl)?.into_parts();
     let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
-        return Err(RequestError::NoHost);
+        return Err(RequestError::BaseUrlWithoutHost);
     };
     if scheme != Scheme::HTTP && scheme != Scheme::HTTPS || authority.host().is_empty() {
-        return Err(RequestError::NoHost);
+        return Err(RequestError::BaseUrlWithoutHost);
     }
     if authority.as_str().contains('@') {
-        return Err(RequestError::Credentials);
+        return Err(RequestError::BaseUrlWithCredentials);
     }
     let path = match &parts.path_and_query {
-        Some(path) if path.query().is_some() => return Err(RequestError::Query),
+        Some(path) if path.query().is_some() => return Err(RequestError::BaseUrlWithQuery),
         Some(path) => path.path().trim_end_matches('/'),
         None => "",
     };

@@ -6,22 +6,22 @@
 pub enum RequestError {
     /// The base URL cannot be parsed.
     #[error("the base URL is not a URL: it must be like `https://api.openai.com/v1`")]
-    NoUrl,
+    InvalidBaseUrl,
     /// The base URL does not begin with `http://` or `https://` and a host.
     #[error("the base URL must begin with `http://` or `https://` and a host")]
-    NoHost,
+    BaseUrlWithoutHost,
     /// The base URL has a query, which cannot precede a path.
     #[error("the base URL has a query: remove everything from `?` on")]
-    Query,
+    BaseUrlWithQuery,
     /// The base URL contains a user or a password.
     #[error("the base URL contains credentials: pass them as a credential")]
-    Credentials,
+    BaseUrlWithCredentials,
     /// The name of the model is empty.
     #[error("the name of the model is empty")]
     NoModel,
     /// The key has characters that are not allowed in a header.
     #[error("the credential has characters that are not allowed in a header: use printable ASCII")]
-    Key,
+    InvalidCredential,
     /// The mock has no HTTP API.
     #[error("the mock provider has no HTTP API: pass it as a backend")]
     Mock,
@@ -49,7 +49,7 @@ pub enum RequestError {
     },
     /// The name of the model or the path cannot be part of a URL.
     #[error("cannot build the URL for this model: {0}")]
-    Address(String),
+    InvalidUrl(String),
     /// The body cannot be serialized.
     #[error("cannot serialize the body as JSON: {0}")]
     Body(String),
@@ -57,7 +57,7 @@ pub enum RequestError {
 
 impl From<http::Error> for RequestError {
     fn from(error: http::Error) -> Self {
-        Self::Address(error.to_string())
+        Self::InvalidUrl(error.to_string())
     }
 }
 

@@ -76,7 +76,7 @@ const OVERRIDES: [&str; 15] = [
 #[must_use]
 pub fn is_free(method: &Method, path: &str, query: Option<&str>) -> bool {
     let parameters = || query.into_iter().flat_map(|query| query.split(['&', ';']));
-    if is_reading(method) {
+    if is_read_only(method) {
         return !parameters().any(overrides_method);
     }
     let is_listed = |free: &Free| free.method == *method && path_shape::matches(free.shape, path);
@@ -89,7 +89,7 @@ pub fn is_free(method: &Method, path: &str, query: Option<&str>) -> bool {
 
 /// Returns whether a method only reads: GET, HEAD or OPTIONS.
 #[must_use]
-pub fn is_reading(method: &Method) -> bool {
+pub fn is_read_only(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
@@ -97,12 +97,12 @@ pub fn is_reading(method: &Method) -> bool {
 /// Separators are ignored because servers differ in which ones they treat alike.
 ///
 /// ```
-/// use tidegate_providers::request::is_override;
-/// assert!(is_override("x-http-method-override") && is_override("x_http.method"));
-/// assert!(!is_override("x-request-id"));
+/// use tidegate_providers::request::is_override_header;
+/// assert!(is_override_header("x-http-method-override") && is_override_header("x_http.method"));
+/// assert!(!is_override_header("x-request-id"));
 /// ```
 #[must_use]
-pub fn is_override(name: &str) -> bool {
+pub fn is_override_header(name: &str) -> bool {
     // Fast path: most headers begin with another letter.
     matches!(name.as_bytes().first(), Some(b'x' | b'X' | b'h' | b'H' | b'm' | b'M'))
         && OVERRIDES.iter().any(|known| {
@@ -116,7 +116,7 @@ fn overrides_method(parameter: &str) -> bool {
     let name = percent_decoded(parameter.split('=').next().unwrap_or_default().as_bytes());
     let Ok(name) = String::from_utf8(name) else { return true };
     let is_marked = name.starts_with(['_', '$', '.', '-']);
-    is_override(&name) || is_marked && name.to_ascii_lowercase().contains("method")
+    is_override_header(&name) || is_marked && name.to_ascii_lowercase().contains("method")
 }
 
 #[cfg(test)]
@@ -185,10 +185,10 @@ mod tests {
             "x--http-method",
             "x-original-url",
         ] {
-            assert!(is_override(name), "{name}");
+            assert!(is_override_header(name), "{name}");
         }
         for name in ["x-request-id", "x-stainless-lang", "method", "x", "content-type", ""] {
-            assert!(!is_override(name), "{name}");
+            assert!(!is_override_header(name), "{name}");
         }
     }
 }

@@ -18,17 +18,17 @@ use crate::provider::Endpoint;
 ///
 /// ```
 /// use tidegate_providers::Dialect;
-/// use tidegate_providers::request::Purpose;
+/// use tidegate_providers::request::PathPurpose;
 /// let path = "/v1beta/models/gemini-2.5-flash:streamGenerateContent";
-/// let purpose = Purpose::of(Dialect::Gemini, path).unwrap();
+/// let purpose = PathPurpose::lookup(Dialect::Gemini, path).unwrap();
 /// assert_eq!(purpose.endpoint().as_str(), "chat");
 /// assert_eq!(purpose.model, Some("gemini-2.5-flash"));
-/// assert!(Purpose::of(Dialect::Gemini, "/v1beta/models").is_none());
-/// assert_eq!(Purpose::other(Dialect::Gemini, "/v1beta/new").endpoint().as_str(), "other");
+/// assert!(PathPurpose::lookup(Dialect::Gemini, "/v1beta/models").is_none());
+/// assert_eq!(PathPurpose::other(Dialect::Gemini, "/v1beta/new").endpoint().as_str(), "other");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Purpose<'a> {
+pub struct PathPurpose<'a> {
     kind: Kind,
     /// Dialect of requests and responses on this path. Some providers offer several APIs.
     pub dialect: Dialect,
@@ -136,10 +136,10 @@ const WITHOUT_TOKENS: &[(&str, Kind)] = &[
     ("containers/*/files", Kind::Files),
 ];
 
-impl<'a> Purpose<'a> {
+impl<'a> PathPurpose<'a> {
     /// Looks up a path; `None` if it is in no table.
     #[must_use]
-    pub fn of(dialect: Dialect, path: &'a str) -> Option<Self> {
+    pub fn lookup(dialect: Dialect, path: &'a str) -> Option<Self> {
         let path = path.strip_suffix('/').unwrap_or(path);
         let native = match Family::of(dialect) {
             Family::Gemini => gemini(dialect, path),
@@ -178,8 +178,8 @@ impl<'a> Purpose<'a> {
 
     /// Returns the purpose without its model, which is the only borrowed part.
     #[must_use]
-    pub const fn without_model(&self) -> Purpose<'static> {
-        Purpose {
+    pub const fn without_model(&self) -> PathPurpose<'static> {
+        PathPurpose {
             kind: self.kind,
             dialect: self.dialect,
             model: None,
@@ -218,7 +218,7 @@ impl<'a> Purpose<'a> {
 
     /// Returns whether requests carry raw images, audio or video rather than JSON.
     #[must_use]
-    pub const fn takes_media(&self) -> bool {
+    pub const fn has_media_input(&self) -> bool {
         matches!(self.kind, Kind::Images | Kind::Audio | Kind::Videos)
     }
 
@@ -267,19 +267,23 @@ pub(super) fn percent_decoded(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Finds a path by its suffix. Case is ignored, as some servers do.
-fn by_suffix<'a>(table: &[(&str, Kind)], dialect: Dialect, path: &'a str) -> Option<Purpose<'a>> {
+fn by_suffix<'a>(
+    table: &[(&str, Kind)],
+    dialect: Dialect,
+    path: &'a str,
+) -> Option<PathPurpose<'a>> {
     let has_suffix = |suffix: &str| {
         let start = path.len().checked_sub(suffix.len())?;
         path.get(start..)?.eq_ignore_ascii_case(suffix).then_some(())
     };
     let (_, kind) = table.iter().find(|(suffix, _)| has_suffix(suffix).is_some())?;
-    Some(Purpose { kind: *kind, dialect, model: None, is_streamed: None })
+    Some(PathPurpose { kind: *kind, dialect, model: None, is_streamed: None })
 }
 
-fn without_tokens(dialect: Dialect, path: &str) -> Option<Purpose<'_>> {
+fn without_tokens(dialect: Dialect, path: &str) -> Option<PathPurpose<'_>> {
     let mut shapes = WITHOUT_TOKENS.iter();
     let (_, kind) = shapes.find(|(shape, _)| path_shape::matches(shape, path))?;
-    Some(Purpose { kind: *kind, dialect, model: None, is_streamed: None })
+    Some(PathPurpose { kind: *kind, dialect, model: None, is_streamed: None })
 }
 
 /// Returns the deployment in a path of Azure, which takes the place of the model.
@@ -289,12 +293,12 @@ fn deployment(path: &str) -> Option<&str> {
 }
 
 /// Looks up a path of Gemini, whose last segment is `model:method`.
-fn gemini(dialect: Dialect, path: &str) -> Option<Purpose<'_>> {
+fn gemini(dialect: Dialect, path: &str) -> Option<PathPurpose<'_>> {
     let (_, last) = path.rsplit_once('/')?;
     let (model, method) = last.split_once(':')?;
     let (name, kind) = GEMINI.iter().find(|(name, _)| name.eq_ignore_ascii_case(method))?;
     let model = Some(model).filter(|model| !model.is_empty());
-    Some(Purpose { kind: *kind, dialect, model, is_streamed: Some(name.starts_with("stream")) })
+    Some(PathPurpose { kind: *kind, dialect, model, is_streamed: Some(name.starts_with("stream")) })
 }
 
 #[cfg(test)]
@@ -302,7 +306,7 @@ mod tests {
     use super::*;
 
     fn endpoint(dialect: Dialect, path: &str) -> Option<String> {
-        Some(Purpose::of(dialect, path)?.endpoint().as_str().to_owned())
+        Some(PathPurpose::lookup(dialect, path)?.endpoint().as_str().to_owned())
     }
 
     /// Found by libFuzzer: an empty name became a model of its own.
@@ -313,7 +317,8 @@ mod tests {
             (Dialect::Gemini, "/v1beta/models/:generateAnswer"),
             (Dialect::Azure, "/openai/deployments//chat/completions"),
         ] {
-            let purpose = Purpose::of(dialect, path).unwrap_or(Purpose::other(dialect, path));
+            let purpose =
+                PathPurpose::lookup(dialect, path).unwrap_or(PathPurpose::other(dialect, path));
             assert_eq!(purpose.model, None, "{path}");
         }
     }
@@ -374,7 +379,7 @@ mod tests {
             assert_eq!(endpoint(Dialect::OpenAi, &plain_path(path)), None, "{path}");
         }
         let path = plain_path("/v1beta/models/Gemini-2:generateContent/");
-        assert_eq!(Purpose::of(Dialect::Gemini, &path).unwrap().model, Some("Gemini-2"));
+        assert_eq!(PathPurpose::lookup(Dialect::Gemini, &path).unwrap().model, Some("Gemini-2"));
     }
 
     #[test]
@@ -385,16 +390,16 @@ mod tests {
             (Dialect::Azure, "/openai/deployments/gpt-4o/new", Some("gpt-4o")),
             (Dialect::OpenAi, "/v1/models/m:new", None),
         ] {
-            let other = Purpose::other(dialect, path);
+            let other = PathPurpose::other(dialect, path);
             assert_eq!((other.endpoint().as_str(), other.model), ("other", model), "{path}");
         }
     }
 
     #[test]
     fn path_determines_dialect_and_model() {
-        let ollama = Purpose::of(Dialect::Ollama, "/v1/chat/completions").unwrap();
+        let ollama = PathPurpose::lookup(Dialect::Ollama, "/v1/chat/completions").unwrap();
         assert_eq!(ollama.dialect, Dialect::Compatible);
         let path = "/openai/deployments/gpt-4o/chat/completions";
-        assert_eq!(Purpose::of(Dialect::Azure, path).unwrap().model, Some("gpt-4o"));
+        assert_eq!(PathPurpose::lookup(Dialect::Azure, path).unwrap().model, Some("gpt-4o"));
     }
 }

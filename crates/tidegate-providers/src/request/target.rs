@@ -75,7 +75,7 @@ impl Target {
         if dialect == Dialect::Anthropic {
             fields.insert("anthropic-version", HeaderValue::from_static(anthropic::VERSION));
         }
-        fields.extend(key_field(dialect, credential.reveal())?);
+        fields.extend(credential_header(dialect, credential.reveal())?);
         let inner = Inner {
             dialect,
             base: parse_base_url(base_url)?,
@@ -95,7 +95,7 @@ impl Target {
 
     /// Sets a header of every request, replacing any header of that name.
     #[must_use]
-    pub fn field(mut self, name: HeaderName, value: HeaderValue) -> Self {
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         Arc::make_mut(&mut self.inner).fields.insert(name, value);
         self
     }
@@ -118,7 +118,7 @@ impl Target {
     ///
     /// Fails if the chat contains something that the provider's API cannot express.
     pub fn encode(&self, chat: &Chat) -> Result<Request<Bytes>, RequestError> {
-        self.encode_for(chat, Mode::Whole)
+        self.encode_for(chat, Mode::Complete)
     }
 
     /// Encodes a chat as a request whose response is streamed.
@@ -155,7 +155,7 @@ impl Target {
 
 /// Returns the name of the header that carries the key.
 #[must_use]
-pub const fn key_name(dialect: Dialect) -> HeaderName {
+pub const fn credential_header_name(dialect: Dialect) -> HeaderName {
     match dialect {
         Dialect::Azure => HeaderName::from_static("api-key"),
         Dialect::Anthropic => HeaderName::from_static("x-api-key"),
@@ -168,14 +168,14 @@ pub const fn key_name(dialect: Dialect) -> HeaderName {
 ///
 /// # Errors
 /// Fails if the key has characters that are not allowed in a header.
-pub fn key_field(
+pub fn credential_header(
     dialect: Dialect,
     key: Option<&str>,
 ) -> Result<Option<(HeaderName, HeaderValue)>, RequestError> {
     let Some(key) = key else { return Ok(None) };
-    let name = key_name(dialect);
+    let name = credential_header_name(dialect);
     let text = if name == AUTHORIZATION { format!("Bearer {key}") } else { key.to_owned() };
-    let mut value = HeaderValue::try_from(text).map_err(|_| RequestError::Key)?;
+    let mut value = HeaderValue::try_from(text).map_err(|_| RequestError::InvalidCredential)?;
     value.set_sensitive(true);
     Ok(Some((name, value)))
 }

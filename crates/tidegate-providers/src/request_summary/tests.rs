@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 
 fn summary(dialect: Dialect, path: &str, body: &serde_json::Value) -> RequestSummary {
-    let purpose = Purpose::of(dialect, path).unwrap();
+    let purpose = PathPurpose::lookup(dialect, path).unwrap();
     RequestSummary::read(&purpose, body.to_string().as_bytes())
 }
 
@@ -113,7 +113,7 @@ fn leading_spaces_do_not_hide_the_rest() {
 
 #[test]
 fn unreadable_fields_are_unknown_and_no_error() {
-    let purpose = Purpose::of(Dialect::OpenAi, "/v1/chat/completions").unwrap();
+    let purpose = PathPurpose::lookup(Dialect::OpenAi, "/v1/chat/completions").unwrap();
     let odd = json!({
         "model": 7, "stream": "yes", "max_tokens": -1, "n": null, "metadata": [1, { "a": 2 }],
         "user": { "name": "x" }, "messages": { "role": null, "content": true },
@@ -130,7 +130,7 @@ fn unreadable_fields_are_unknown_and_no_error() {
 
 #[test]
 fn is_complete_only_if_read_to_the_end() {
-    let purpose = Purpose::of(Dialect::OpenAi, "/v1/chat/completions").unwrap();
+    let purpose = PathPurpose::lookup(Dialect::OpenAi, "/v1/chat/completions").unwrap();
     let is_complete = |body: &[u8]| RequestSummary::read(&purpose, body).is_complete;
     assert!(is_complete(b" {\"model\":\"m\"}\n") && is_complete(b"{}"));
     for body in [&b""[..], b"{", b"[]", b"x{}", b"{}x", b"{\"model\":\"\xff\"}", b"\xef\xbb\xbf{}"]
@@ -141,7 +141,7 @@ fn is_complete_only_if_read_to_the_end() {
 
 #[test]
 fn all_text_counts_on_an_unknown_path() {
-    let other = Purpose::other(Dialect::OpenAi, "/generate");
+    let other = PathPurpose::other(Dialect::OpenAi, "/generate");
     let words = "the tide comes in and the tide goes out, ".repeat(10);
     for body in [
         json!({ "inputs": words, "model": "m" }),

@@ -11,7 +11,7 @@ pub enum DecodeError {
     /// The response is this error of the provider. It may quote the request, so neither `Debug` nor
     /// `Display` shows it.
     #[error("the provider reports an error")]
-    Failed(Box<Value>),
+    ProviderError(Box<Value>),
     /// The body or an event is not JSON.
     #[error("not valid JSON (line {}, column {})", .0.line(), .0.column())]
     Json(#[from] serde_json::Error),
@@ -20,21 +20,21 @@ pub enum DecodeError {
     Missing(&'static str),
     /// The body, or one event, is too large.
     #[error("larger than {limit} bytes")]
-    TooLong {
+    TooLarge {
         /// Maximum size in bytes.
         limit: usize,
     },
     /// The response ends before it is complete.
     #[error("ends before it is complete")]
-    Cut,
+    Truncated,
     /// An earlier part of the stream could not be decoded.
     #[error("an earlier part could not be decoded")]
-    Spoilt,
+    AfterError,
 }
 
 impl DecodeError {
     pub(crate) fn failed(body: &Value) -> Self {
-        Self::Failed(Box::new(body.clone()))
+        Self::ProviderError(Box::new(body.clone()))
     }
 }
 

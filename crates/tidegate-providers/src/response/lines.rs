@@ -52,7 +52,7 @@ impl Lines {
 
     fn buffer(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
         if self.line.len() + bytes.len() > MAX_EVENT {
-            return Err(DecodeError::TooLong { limit: MAX_EVENT });
+            return Err(DecodeError::TooLarge { limit: MAX_EVENT });
         }
         self.line.extend_from_slice(bytes);
         Ok(())
@@ -111,6 +111,6 @@ mod tests {
             lines.feed(&mebibyte, |_| Ok(())).unwrap();
         }
         let error = lines.feed(b" ", |_| Ok(())).unwrap_err();
-        assert!(matches!(error, DecodeError::TooLong { limit: MAX_EVENT }));
+        assert!(matches!(error, DecodeError::TooLarge { limit: MAX_EVENT }));
     }
 }

@@ -29,7 +29,7 @@ impl Events {
             Some(_) | None => return Ok(()),
         };
         if self.data.len() + value.len() >= MAX_EVENT {
-            return Err(DecodeError::TooLong { limit: MAX_EVENT });
+            return Err(DecodeError::TooLarge { limit: MAX_EVENT });
         }
         if self.has_data {
             self.data.push(b'\n');
@@ -85,6 +85,6 @@ mod tests {
         let mut events = Events::default();
         let line = [b"data:".as_slice(), &vec![b'x'; 1 << 20]].concat();
         let error = (0..17).find_map(|_| events.line(&line, |_| Ok(())).err()).unwrap();
-        assert!(matches!(error, DecodeError::TooLong { .. }));
+        assert!(matches!(error, DecodeError::TooLarge { .. }));
     }
 }

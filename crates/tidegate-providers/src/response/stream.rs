@@ -43,7 +43,7 @@ pub struct Decoder {
 struct Records {
     framing: Framing,
     reader: Box<dyn Reader>,
-    is_over: bool,
+    is_finished: bool,
     /// Whether a record was read.
     has_begun: bool,
     invalid_json: InvalidJson,
@@ -90,8 +90,8 @@ impl Decoder {
             Family::Ollama => Framing::Objects,
             Family::OpenAi | Family::Anthropic | Family::Gemini => Framing::Unknown,
         };
-        let (reader, is_over, has_begun) = (family.reader(), false, false);
-        let records = Records { framing, reader, is_over, has_begun, invalid_json };
+        let (reader, is_finished, has_begun) = (family.reader(), false, false);
+        let records = Records { framing, reader, is_finished, has_begun, invalid_json };
         Self { lines: Lines::default(), records, has_failed: false }
     }
 
@@ -118,8 +118,8 @@ impl Decoder {
 
     /// Returns whether the stream has sent its end marker. Bytes after it are ignored.
     #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.records.is_over
+    pub fn is_finished(&self) -> bool {
+        self.records.is_finished
     }
 
     /// Returns whether a first event was read.
@@ -134,9 +134,9 @@ impl Decoder {
         read: impl FnOnce(&mut Self) -> Result<(), DecodeError>,
     ) -> Result<(), DecodeError> {
         if self.has_failed {
-            return Err(DecodeError::Spoilt);
+            return Err(DecodeError::AfterError);
         }
-        if self.is_over() {
+        if self.is_finished() {
             return Ok(());
         }
         let done = read(self);
@@ -149,11 +149,11 @@ impl Decoder {
         let rest = lines.end(|line| records.line(line, events)).and_then(|()| records.end(events));
         match rest {
             // Invalid JSON at the end is a truncated record.
-            Err(DecodeError::Json(_)) => return Err(DecodeError::Cut),
+            Err(DecodeError::Json(_)) => return Err(DecodeError::Truncated),
             rest => rest?,
         }
         match records.reader.state().progress {
-            Progress::Open if !records.is_over => Err(DecodeError::Cut),
+            Progress::Open if !records.is_finished => Err(DecodeError::Truncated),
             Progress::Open | Progress::Complete | Progress::Over => {
                 records.close(events);
                 Ok(())
@@ -164,7 +164,7 @@ impl Decoder {
 
 impl Records {
     fn line(&mut self, line: &[u8], events: &mut Vec<Event>) -> Result<(), DecodeError> {
-        if self.is_over {
+        if self.is_finished {
             return Ok(());
         }
         if matches!(self.framing, Framing::Unknown) && !line.is_empty() {
@@ -177,7 +177,7 @@ impl Records {
         let read = self.framed_line(&mut framing, line, events);
         self.framing = framing;
         read?;
-        if self.is_over {
+        if self.is_finished {
             self.close(events);
         }
         Ok(())
@@ -195,7 +195,7 @@ impl Records {
             Framing::Objects => self.record(line, events)?,
             Framing::Whole(body) => {
                 if body.len() + line.len() >= MAX_EVENT {
-                    return Err(DecodeError::TooLong { limit: MAX_EVENT });
+                    return Err(DecodeError::TooLarge { limit: MAX_EVENT });
                 }
                 body.extend_from_slice(line);
                 body.push(b'\n');
@@ -209,7 +209,7 @@ impl Records {
         match std::mem::replace(&mut self.framing, Framing::Objects) {
             Framing::Events(mut framed) => framed.end(|data| self.record(data, events)),
             Framing::Whole(body) => {
-                self.is_over = true;
+                self.is_finished = true;
                 self.reader.read_whole(&serde_json::from_slice(&body)?, events)
             }
             Framing::Unknown | Framing::Objects => Ok(()),
@@ -217,7 +217,7 @@ impl Records {
     }
 
     fn close(&mut self, events: &mut Vec<Event>) {
-        self.is_over = true;
+        self.is_finished = true;
         events.extend(self.reader.take_stop().map(Event::Stop));
     }
 
@@ -229,7 +229,7 @@ impl Records {
         }
         self.has_begun = true;
         if data == DONE {
-            self.is_over = true;
+            self.is_finished = true;
             return Ok(());
         }
         let record = match serde_json::from_slice(data) {
@@ -237,13 +237,13 @@ impl Records {
             record => record?,
         };
         self.reader.read(&record, events)?;
-        self.is_over = self.reader.state().progress == Progress::Over;
+        self.is_finished = self.reader.state().progress == Progress::Over;
         Ok(())
     }
 }
 
 impl fmt::Debug for Decoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Decoder").field("is_over", &self.is_over()).finish_non_exhaustive()
+        f.debug_struct("Decoder").field("is_finished", &self.is_finished()).finish_non_exhaustive()
     }
 }

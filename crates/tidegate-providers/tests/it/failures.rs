@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use serde_json::Value;
 use tidegate_core::WallTime;
-use tidegate_providers::classify::Rules;
+use tidegate_providers::classify::ClassificationRules;
 use tidegate_providers::{Class, Dialect, Dimension, Failure, Provider};
 
 /// Date header of the responses.
@@ -47,11 +47,11 @@ fn headers(fields: &[(&str, &str)]) -> HeaderMap {
 
 /// Classifies an error response.
 fn failed(dialect: Dialect, status: u16, fields: &[(&str, &str)], body: &Value) -> Failure {
-    failed_with_rules(&Rules::new(), dialect, status, fields, body)
+    failed_with_rules(&ClassificationRules::new(), dialect, status, fields, body)
 }
 
 fn failed_with_rules(
-    rules: &Rules,
+    rules: &ClassificationRules,
     dialect: Dialect,
     status: u16,
     fields: &[(&str, &str)],
@@ -66,7 +66,7 @@ fn failed_with_rules(
 
 /// Classifies an error in a stream.
 fn failed_in_stream(dialect: Dialect, body: &Value) -> Failure {
-    Failure::in_stream(dialect, &Provider::new("someone"), body, &Rules::new(), NOW)
+    Failure::in_stream(dialect, &Provider::new("someone"), body, &ClassificationRules::new(), NOW)
 }
 
 const fn rate_limited(after: Option<Duration>, dimension: Option<Dimension>) -> Class {

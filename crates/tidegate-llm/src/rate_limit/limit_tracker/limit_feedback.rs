@@ -13,7 +13,7 @@ use std::time::Duration;
 use tidegate::Policy;
 use tidegate::clock::Clock;
 use tidegate_core::Time;
-use tidegate_providers::Reading;
+use tidegate_providers::LimitReading;
 
 use super::super::limit_view::ReportOrigin;
 use super::super::send_rate::{Allowed, SendRate};
@@ -34,7 +34,7 @@ impl LimitTracker {
     /// `then` if the bucket was credited.
     pub(in crate::rate_limit) fn apply_feedback(
         self: &Arc<Self>,
-        (reading, origin): (&Reading, ReportOrigin),
+        (reading, origin): (&LimitReading, ReportOrigin),
         (mark, ago, own): (ChargeMark, Duration, u64),
         now: Time,
         then: impl FnOnce() + Send + 'static,
@@ -147,7 +147,7 @@ impl LimitTracker {
         self.correct_by(missing, |_| then());
     }
 
-    fn trust(&self, reading: &Reading, now: Time) -> Trust {
+    fn trust(&self, reading: &LimitReading, now: Time) -> Trust {
         let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         let trust = reports.assess(reading, now);
         // Token estimates can be too high, call counts cannot. Charges by other processes to a

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidegate_core::Time;
-use tidegate_providers::Reading;
+use tidegate_providers::LimitReading;
 
 use super::super::limit_view::{HoldCause, ReportOrigin};
 
@@ -84,7 +84,7 @@ impl LimitRecord {
     /// Records a report.
     pub(in crate::rate_limit) fn record_report(
         &self,
-        reading: &Reading,
+        reading: &LimitReading,
         from: ReportOrigin,
         now: Time,
     ) {
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn limit_keeps_its_learning_time_until_it_changes() {
         let record = LimitRecord::default();
-        let reading = |limit, remaining| Reading {
+        let reading = |limit, remaining| LimitReading {
             limit: Some(limit),
             remaining: Some(remaining),
             reset: None,

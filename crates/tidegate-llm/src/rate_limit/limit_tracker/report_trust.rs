@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use tidegate_core::Time;
-use tidegate_providers::Reading;
+use tidegate_providers::LimitReading;
 
 /// How long a refusal confirms or disproves reports.
 const PROOF_LIFETIME: Duration = Duration::from_secs(300);
@@ -48,7 +48,7 @@ pub(super) struct Trust {
 
 impl ReportTrust {
     /// Assesses a reported amount.
-    pub(super) fn assess(&mut self, reading: &Reading, now: Time) -> Trust {
+    pub(super) fn assess(&mut self, reading: &LimitReading, now: Time) -> Trust {
         if let Some(remaining) = reading.remaining {
             self.varied |= *self.first.get_or_insert(remaining) != remaining;
             self.divisor = greatest_common_divisor(self.divisor, remaining);
@@ -77,7 +77,7 @@ impl ReportTrust {
 }
 
 /// Returns whether the remaining amount and the reset time belong to the same window.
-fn is_consistent(reading: &Reading) -> bool {
+fn is_consistent(reading: &LimitReading) -> bool {
     let (Some(limit), Some(remaining), Some(reset)) =
         (reading.limit, reading.remaining, reading.reset)
     else {
@@ -105,10 +105,10 @@ mod tests {
 
     const START: Time = Time::from_nanos(1);
 
-    fn reading(remaining: u64, reset: u64) -> Reading {
+    fn reading(remaining: u64, reset: u64) -> LimitReading {
         let reset = Some(Duration::from_secs(reset));
         let window = Duration::from_secs(60);
-        Reading { limit: Some(600), remaining: Some(remaining), reset, window }
+        LimitReading { limit: Some(600), remaining: Some(remaining), reset, window }
     }
 
     #[test]

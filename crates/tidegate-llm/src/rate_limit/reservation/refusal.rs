@@ -82,12 +82,12 @@ impl ActiveCall {
     fn refused(&self, reported: Option<&ReportedLimits>, now: Time) {
         let CallGrant { charges, sent_call, .. } = &self.grant;
         let Some(refused) = self.refused_by else { return };
-        if refused.is_of_tokens() {
+        if refused.counts_tokens() {
             self.model_limits.infer(|inference| inference.refused(sent_call, now));
         }
         for charge in charges {
             let LimitKind::Dimension(counted) = charge.tracker.kind() else { continue };
-            let is_same = counted == refused || refused.is_of_tokens() && counted.is_of_tokens();
+            let is_same = counted == refused || refused.counts_tokens() && counted.counts_tokens();
             let remaining = reported.and_then(|reported| reported.get(counted)?.remaining);
             // Of input and output, the one that is short refused the call.
             if is_same && (counted == refused || remaining.is_some()) {
@@ -139,7 +139,7 @@ impl ActiveCall {
     pub(super) fn never_fits(&self, failure: &Failure) -> bool {
         let accounting = self.queue.settings().accounting;
         let mut tokens =
-            failure.reported_limits.iter().filter(|(dimension, _)| dimension.is_of_tokens());
+            failure.reported_limits.iter().filter(|(dimension, _)| dimension.counts_tokens());
         tokens.any(|(dimension, reading)| {
             let cost = accounting.cost(dimension, self.estimate.minimum);
             reading.limit.is_some_and(|limit| cost > limit)

@@ -2,7 +2,7 @@
 
 use tidegate_llm::CallError;
 use tidegate_llm::rate_limit::{Account, LimitView, QueueView};
-use tidegate_providers::{Class, Dimension, Failure, Reading, ReportedLimits, Usage};
+use tidegate_providers::{Class, Dimension, Failure, LimitReading, ReportedLimits, Usage};
 
 use super::{MINUTE, SECOND, account, add_limit, ask, reported, reserve, tokens};
 
@@ -99,9 +99,9 @@ async fn view_shows_the_cause_and_remaining_time_of_a_hold() {
 #[tokio::test(start_paused = true)]
 async fn view_shows_requests_per_day_as_reported() {
     let account = account("groq").build().unwrap();
-    let mut day = ReportedLimits::nothing();
+    let mut day = ReportedLimits::new();
     let window = SECOND * 86_400;
-    let reading = Reading { limit: Some(14_400), remaining: Some(0), reset: None, window };
+    let reading = LimitReading { limit: Some(14_400), remaining: Some(0), reset: None, window };
     day.add(Dimension::RequestsPerDay, reading);
     let mut first = reserve(&account, &ask(1, 1)).await;
     first.response_started(&day);

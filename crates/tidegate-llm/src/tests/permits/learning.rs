@@ -7,7 +7,7 @@ use tidegate::Engine;
 use tidegate::MemoryStore;
 use tidegate::clock::TokioClock;
 use tidegate_llm::mock::{Mock, Step};
-use tidegate_providers::{Dimension, Reading, ReportedLimits};
+use tidegate_providers::{Dimension, LimitReading, ReportedLimits};
 use tokio::time::Instant;
 
 use super::{
@@ -33,9 +33,9 @@ async fn reported_limit_paces_the_next_calls() {
 
 /// A report of the remaining amount and the reset time.
 fn left(remaining: u64, reset: Duration) -> ReportedLimits {
-    let mut reported = ReportedLimits::nothing();
+    let mut reported = ReportedLimits::new();
     let (limit, remaining, reset) = (Some(60), Some(remaining), Some(reset));
-    reported.add(Dimension::Requests, Reading { limit, remaining, reset, window: MINUTE });
+    reported.add(Dimension::Requests, LimitReading { limit, remaining, reset, window: MINUTE });
     reported
 }
 

@@ -21,7 +21,7 @@ async fn streamed(account: &Account, events: Vec<Result<Event, CallError>>) -> C
     let mut reservation = reserve(account, &ask(20, 80)).await;
     let mut response =
         CallResponse::streamed(provider, Box::pin(futures_util::stream::iter(events)));
-    reservation.response_started(&ReportedLimits::nothing());
+    reservation.response_started(&ReportedLimits::new());
     response.keep(reservation);
     response
 }
@@ -30,7 +30,7 @@ async fn streamed(account: &Account, events: Vec<Result<Event, CallError>>) -> C
 async fn kept(account: &Account, reply: Reply) -> CallResponse {
     let mut reservation = reserve(account, &ask(20, 80)).await;
     let mut response = CallResponse::complete(account.provider().clone(), reply);
-    reservation.response_started(&ReportedLimits::nothing());
+    reservation.response_started(&ReportedLimits::new());
     response.keep(reservation);
     response
 }

@@ -50,8 +50,8 @@ async fn push_back_ends_for_waiting_calls() {
 #[tokio::test(start_paused = true)]
 async fn last_request_of_a_refilling_day_does_not_close_the_model_for_a_day() {
     let account = account("groq").build().unwrap();
-    let mut day = ReportedLimits::nothing();
-    let reading = Reading {
+    let mut day = ReportedLimits::new();
+    let reading = LimitReading {
         limit: Some(14_400),
         remaining: Some(0),
         reset: Some(SECOND * 86_394),

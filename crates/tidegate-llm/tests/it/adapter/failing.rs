@@ -291,7 +291,7 @@ async fn oversized_response_is_rejected() {
         panic!("the response was accepted");
     };
     let error = source.downcast::<DecodeError>().unwrap();
-    assert!(matches!(*error, DecodeError::TooLong { limit: 67_108_864 }));
+    assert!(matches!(*error, DecodeError::TooLarge { limit: 67_108_864 }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -347,16 +347,16 @@ fn invalid_targets_are_rejected_with_the_reason() {
         Target::new(Dialect::Compatible, url, "m", &key).map(drop)
     };
     assert_eq!(new("https://host:8000/v1/"), Ok(()));
-    assert_eq!(new("http://"), Err(RequestError::NoUrl));
-    assert_eq!(new("no url at all"), Err(RequestError::NoUrl));
-    assert_eq!(new("api.openai.com"), Err(RequestError::NoHost));
-    assert_eq!(new("/v1"), Err(RequestError::NoHost));
-    assert_eq!(new("ftp://host"), Err(RequestError::NoHost));
-    assert_eq!(new("https://host/v1?key=x"), Err(RequestError::Query));
-    assert_eq!(new("https://me:secret@host/v1"), Err(RequestError::Credentials));
+    assert_eq!(new("http://"), Err(RequestError::InvalidBaseUrl));
+    assert_eq!(new("no url at all"), Err(RequestError::InvalidBaseUrl));
+    assert_eq!(new("api.openai.com"), Err(RequestError::BaseUrlWithoutHost));
+    assert_eq!(new("/v1"), Err(RequestError::BaseUrlWithoutHost));
+    assert_eq!(new("ftp://host"), Err(RequestError::BaseUrlWithoutHost));
+    assert_eq!(new("https://host/v1?key=x"), Err(RequestError::BaseUrlWithQuery));
+    assert_eq!(new("https://me:secret@host/v1"), Err(RequestError::BaseUrlWithCredentials));
     let key = Credential::new("two\nlines");
     let target = Target::new(Dialect::OpenAi, "http://host", "m", &key);
-    assert_eq!(target.unwrap_err(), RequestError::Key);
+    assert_eq!(target.unwrap_err(), RequestError::InvalidCredential);
     let mock = Target::new(Dialect::Mock, "http://host", "m", &key);
     assert_eq!(mock.unwrap_err(), RequestError::Mock);
 }

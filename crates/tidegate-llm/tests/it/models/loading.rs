@@ -121,7 +121,7 @@ async fn calls_and_replies_pass_through_unchanged() {
         .max_tokens(7)
         .temperature(0.5)
         .stop("end")
-        .with("seed", 7);
+        .extra("seed", 7);
     let mock = Mock::new("openai").always(Step::reply("Rain."));
     let models = Models::builder().backend("openai", mock.clone()).build();
     let load = || models.load_model("openai", "gpt-4o");

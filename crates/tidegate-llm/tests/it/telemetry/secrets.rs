@@ -93,7 +93,7 @@ fn load(models: &Models, output: &mut Output) -> Model {
 
 fn call() -> Call {
     let chat = Chat::user(PROMPT).system(PROMPT).message(Message::assistant(ANSWER));
-    Call::new(chat.with("user", PROMPT))
+    Call::new(chat.extra("user", PROMPT))
 }
 
 /// Makes calls that fail, are retried, fall back and succeed, streamed and not. Returns the number
@@ -143,7 +143,7 @@ fn debug_all(output: &mut Output) {
     let result = Message::Tool { id: "1".into(), name: "t".into(), content };
     let called = Message::Assistant { text: words(), calls: reply.calls.clone() };
     let chat = Chat::user(PROMPT).system(PROMPT).message(called).message(result);
-    output.debug(&chat.tool(tool).stop(PROMPT).with("user", PROMPT));
+    output.debug(&chat.tool(tool).stop(PROMPT).extra("user", PROMPT));
     output.debug(&events);
     output.debug(&CallResponse::complete("openai".into(), reply.clone()));
     output.debug(&Step::from_reply(reply.clone()));

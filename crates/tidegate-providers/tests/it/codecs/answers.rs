@@ -135,7 +135,7 @@ fn invalid_response_is_an_error_that_quotes_nothing() {
     let nothing = decode(Dialect::OpenAi, br#"{"choices":[]}"#);
     assert!(matches!(nothing, Err(DecodeError::Missing("choices"))), "{nothing:?}");
     let failed = decode(Dialect::OpenRouter, br#"{"error":{"code":502,"message":"secret"}}"#);
-    let Err(error @ DecodeError::Failed(body)) = &failed else { panic!("{failed:?}") };
+    let Err(error @ DecodeError::ProviderError(body)) = &failed else { panic!("{failed:?}") };
     assert_eq!(body["error"]["code"], 502);
     assert!(!format!("{error:?} {error}").contains("secret"));
 }

@@ -68,8 +68,8 @@ fn nothing_is_read_after_an_error() {
         let (mut decoder, mut events) = (Decoder::new(Dialect::OpenAi), Vec::new());
         assert!(decoder.feed(error.as_bytes(), &mut events).is_err());
         let words = b"data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\ndata: [DONE]\n\n";
-        assert!(matches!(decoder.feed(words, &mut events), Err(DecodeError::Spoilt)));
-        assert!(matches!(decoder.end(&mut events), Err(DecodeError::Spoilt)));
+        assert!(matches!(decoder.feed(words, &mut events), Err(DecodeError::AfterError)));
+        assert!(matches!(decoder.end(&mut events), Err(DecodeError::AfterError)));
         assert_eq!(events, []);
     }
 }

@@ -43,14 +43,14 @@ fn schema() -> Value {
 
 #[derive(Clone, Copy)]
 enum Mode {
-    Whole,
+    Complete,
     Stream,
 }
 
 fn request(dialect: Dialect, base: &str, chat: &Chat, mode: Mode) -> Request<bytes::Bytes> {
     let target = Target::new(dialect, base, "m", &Credential::new("secret-key")).unwrap();
     let request = match mode {
-        Mode::Whole => target.encode(chat),
+        Mode::Complete => target.encode(chat),
         Mode::Stream => target.encode_streamed(chat),
     };
     request.unwrap()
@@ -91,7 +91,7 @@ fn openai() {
     });
     assert_eq!(body(Dialect::OpenAi, &everything(), Mode::Stream), expected);
     let plain = json!({ "model": "m", "messages": [{ "role": "user", "content": "hi" }] });
-    assert_eq!(body(Dialect::OpenAi, &Chat::user("hi"), Mode::Whole), plain);
+    assert_eq!(body(Dialect::OpenAi, &Chat::user("hi"), Mode::Complete), plain);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn anthropic() {
         "stream": true,
     });
     assert_eq!(body(Dialect::Anthropic, &everything(), Mode::Stream), expected);
-    let plain = body(Dialect::Anthropic, &Chat::user("hi"), Mode::Whole);
+    let plain = body(Dialect::Anthropic, &Chat::user("hi"), Mode::Complete);
     assert_eq!(plain["max_tokens"], 4_096, "Anthropic requires a number");
     assert_eq!(plain.get("stream"), None);
 }
@@ -182,7 +182,7 @@ fn gemini() {
         },
     });
     assert_eq!(body(Dialect::Gemini, &everything(), Mode::Stream), expected);
-    assert_eq!(body(Dialect::Gemini, &everything(), Mode::Whole), expected);
+    assert_eq!(body(Dialect::Gemini, &everything(), Mode::Complete), expected);
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn gemini_gets_its_signatures_back_but_no_generated_ids() {
             { "functionResponse": { "name": "length", "response": {} } },
         ] },
     ]);
-    assert_eq!(body(Dialect::Gemini, &chat, Mode::Whole)["contents"], expected);
+    assert_eq!(body(Dialect::Gemini, &chat, Mode::Complete)["contents"], expected);
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn ollama() {
         "stream": true,
     });
     assert_eq!(body(Dialect::Ollama, &everything(), Mode::Stream), expected);
-    let plain = body(Dialect::Ollama, &Chat::user("hi"), Mode::Whole);
+    let plain = body(Dialect::Ollama, &Chat::user("hi"), Mode::Complete);
     assert_eq!(plain["stream"], false, "Ollama streams by default");
 }
 
@@ -242,10 +242,10 @@ fn ollama() {
 fn extra_members_override_and_objects_are_merged() {
     let chat = Chat::user("hi")
         .temperature(0.5)
-        .with("options", json!({ "num_ctx": 8192 }))
-        .with("keep_alive", "5m")
-        .with("model", "another");
-    let body = body(Dialect::Ollama, &chat, Mode::Whole);
+        .extra("options", json!({ "num_ctx": 8192 }))
+        .extra("keep_alive", "5m")
+        .extra("model", "another");
+    let body = body(Dialect::Ollama, &chat, Mode::Complete);
     assert_eq!(body["options"], json!({ "temperature": 0.5, "num_ctx": 8192 }));
     assert_eq!((&body["keep_alive"], &body["model"]), (&json!("5m"), &json!("another")));
 }
@@ -267,7 +267,7 @@ fn every_dialect_has_its_url() {
     ];
     for (dialect, path) in addresses {
         for base in ["https://host:8443", "https://host:8443/", "https://host:8443/a/b/"] {
-            let request = request(dialect, base, &Chat::user("hi"), Mode::Whole);
+            let request = request(dialect, base, &Chat::user("hi"), Mode::Complete);
             let expected = format!("{}{path}", base.trim_end_matches('/'));
             assert_eq!(request.uri().to_string(), expected, "{dialect:?}");
             assert_eq!(request.method(), Method::POST);
@@ -290,8 +290,9 @@ fn base_url_may_include_the_api_root() {
         (Dialect::Ollama, "http://127.0.0.1:11434/api"),
     ];
     for (dialect, base) in bases {
-        let plain = request(dialect, dialect.base_url().unwrap(), &Chat::user("hi"), Mode::Whole);
-        let rooted = request(dialect, base, &Chat::user("hi"), Mode::Whole);
+        let plain =
+            request(dialect, dialect.base_url().unwrap(), &Chat::user("hi"), Mode::Complete);
+        let rooted = request(dialect, base, &Chat::user("hi"), Mode::Complete);
         assert_eq!(plain.uri(), rooted.uri());
     }
 }
@@ -322,7 +323,7 @@ fn key_is_sent_in_the_right_header_and_not_shown() {
         (Dialect::Ollama, "authorization", "Bearer secret-key"),
     ];
     for (dialect, name, value) in fields {
-        let request = request(dialect, "http://host", &Chat::user("hi"), Mode::Whole);
+        let request = request(dialect, "http://host", &Chat::user("hi"), Mode::Complete);
         assert_eq!(request.headers()[name], value);
         assert_eq!(request.headers()["content-type"], "application/json");
         assert!(!format!("{:?}", request.headers()).contains("secret"));
@@ -330,11 +331,11 @@ fn key_is_sent_in_the_right_header_and_not_shown() {
         assert!(!target.encode(&Chat::user("hi")).unwrap().headers().contains_key(name));
         assert!(format!("{target:?}").contains("http://host"));
     }
-    let anthropic = request(Dialect::Anthropic, "http://host", &Chat::user("hi"), Mode::Whole);
+    let anthropic = request(Dialect::Anthropic, "http://host", &Chat::user("hi"), Mode::Complete);
     assert_eq!(anthropic.headers()["anthropic-version"], "2023-06-01");
     let target = Target::new(Dialect::Anthropic, "http://host", "m", &Credential::none()).unwrap();
     let beta = HeaderName::from_static("anthropic-beta");
-    let target = target.field(beta, HeaderValue::from_static("context-1m"));
+    let target = target.header(beta, HeaderValue::from_static("context-1m"));
     let request = target.encode(&Chat::user("hi")).unwrap();
     assert_eq!(request.headers()["anthropic-beta"], "context-1m");
 }

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_providers::{Class, Dialect, Dimension, Failure, Reading};
+use tidegate_providers::{Class, Dialect, Dimension, Failure, LimitReading};
 
 use super::{NOW, exhausted, failed, failed_in_stream, rate_limited, seconds};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
 
-const fn exhausted_reading(limit: u64, window: Duration) -> Reading {
-    Reading { limit: Some(limit), remaining: Some(0), reset: None, window }
+const fn exhausted_reading(limit: u64, window: Duration) -> LimitReading {
+    LimitReading { limit: Some(limit), remaining: Some(0), reset: None, window }
 }
 
 fn openai(message: &str, kind: &str) -> Value {
@@ -208,7 +208,7 @@ fn delay_of_a_daily_gemini_quota_is_ignored() {
     ]);
     let failure = failed(Dialect::Gemini, 429, &[], &gemini(&nothing));
     assert_eq!((failure.class, failure.after), (exhausted(None), None));
-    assert!(failure.reported_limits.is_nothing());
+    assert!(failure.reported_limits.is_empty());
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn openrouter_uses_numeric_codes_and_repeats_headers() {
     // The reset is midnight, twelve hours later: the limit is daily.
     let after = seconds(12 * 3_600);
     assert_eq!(failure.class, rate_limited(after, Some(Dimension::RequestsPerDay)));
-    let reading = Reading { reset: after, ..exhausted_reading(50, DAY) };
+    let reading = LimitReading { reset: after, ..exhausted_reading(50, DAY) };
     assert_eq!(failure.reported_limits.get(Dimension::RequestsPerDay), Some(&reading));
 
     let class = |code, fields: &[(&str, &str)], metadata| {
@@ -316,11 +316,18 @@ fn message_is_truncated_and_not_shown() {
 #[test]
 fn body_that_is_not_json_is_classified_by_status() {
     use http::Response;
-    use tidegate_providers::classify::Rules;
+    use tidegate_providers::classify::ClassificationRules;
     let (parts, ()) = Response::builder().status(502).body(()).unwrap().into_parts();
     let provider = "someone".into();
     let read = |body: &[u8]| {
-        Failure::of_response(Dialect::OpenAi, &provider, &parts, body, &Rules::new(), NOW)
+        Failure::of_response(
+            Dialect::OpenAi,
+            &provider,
+            &parts,
+            body,
+            &ClassificationRules::new(),
+            NOW,
+        )
     };
     let page = read(b"<html>429 insufficient_quota</html>");
     assert_eq!(page.class, Class::Transient);

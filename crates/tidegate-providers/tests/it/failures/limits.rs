@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_providers::{Dialect, Dimension, Reading, ReportedLimits};
+use tidegate_providers::{Dialect, Dimension, LimitReading, ReportedLimits};
 
 use super::{DIALECTS, NOW, headers};
 
@@ -14,9 +14,9 @@ fn read_limits(dialect: Dialect, fields: &[(&str, &str)]) -> ReportedLimits {
     ReportedLimits::read(dialect, &headers(fields), NOW)
 }
 
-fn reading(limit: u64, remaining: u64, reset: Option<u64>, window: Duration) -> Reading {
+fn reading(limit: u64, remaining: u64, reset: Option<u64>, window: Duration) -> LimitReading {
     let reset = reset.map(Duration::from_millis);
-    Reading { limit: Some(limit), remaining: Some(remaining), reset, window }
+    LimitReading { limit: Some(limit), remaining: Some(remaining), reset, window }
 }
 
 /// `x-ratelimit-{limit,remaining,reset}` and a suffix.
@@ -87,7 +87,7 @@ fn other_windows_count_as_a_minute() {
 fn azure_limits_that_are_not_positive_are_ignored() {
     let unknown = ["-1", "-1", "0"];
     let families = [("-requests", unknown), ("-tokens", unknown)];
-    assert!(limits_of(Dialect::Azure, &families).is_nothing());
+    assert!(limits_of(Dialect::Azure, &families).is_empty());
     let reported = read_limits(
         Dialect::Azure,
         &[
@@ -98,7 +98,7 @@ fn azure_limits_that_are_not_positive_are_ignored() {
         ],
     );
     assert_eq!(reported.get(Dimension::Tokens), Some(&reading(10_000, 9_000, Some(6_000), MINUTE)));
-    let requests = Reading { limit: None, remaining: Some(9), reset: None, window: MINUTE };
+    let requests = LimitReading { limit: None, remaining: Some(9), reset: None, window: MINUTE };
     assert_eq!(reported.get(Dimension::Requests), Some(&requests));
 }
 
@@ -122,7 +122,7 @@ fn anthropic_reports_four_limits_with_dates() {
         assert_eq!(all.get(dimension), Some(&reading(100, 40, Some(36_000), MINUTE)));
     }
     assert_eq!(all.iter().count(), 4);
-    assert!(read_limits(Dialect::Anthropic, &fields[..2]).is_nothing());
+    assert!(read_limits(Dialect::Anthropic, &fields[..2]).is_empty());
     // A full bucket reports a reset in the past.
     let over = [
         ("anthropic-ratelimit-requests-limit", "100"),
@@ -208,11 +208,11 @@ fn invalid_limits_are_ignored() {
             let endings =
                 ["", "-requests", "-tokens", "-req-minute", "-tokens-minute", "-requests-day"];
             let families = endings.map(|ending| (ending, values));
-            assert!(limits_of(dialect, &families).is_nothing(), "{dialect:?} {values:?}");
+            assert!(limits_of(dialect, &families).is_empty(), "{dialect:?} {values:?}");
         }
     }
     let known = [("-requests", ["10", "9", "6s"]), ("-tokens", ["10", "9", "6s"])];
     for dialect in [Dialect::Gemini, Dialect::DeepSeek, Dialect::Ollama, Dialect::Mock] {
-        assert!(limits_of(dialect, &known).is_nothing());
+        assert!(limits_of(dialect, &known).is_empty());
     }
 }

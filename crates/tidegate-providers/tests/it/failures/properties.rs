@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value};
-use tidegate_providers::classify::Rules;
+use tidegate_providers::classify::ClassificationRules;
 use tidegate_providers::{Dialect, Failure, Provider, ReportedLimits};
 
 use super::{DIALECTS, NOW, headers};
@@ -130,7 +130,7 @@ proptest! {
     fn any_bytes_are_classified(dialect in dialects(), body in vec(any::<u8>(), 0..3_000)) {
         let (parts, ()) = Response::builder().status(500).body(()).unwrap().into_parts();
         let provider = Provider::new("someone");
-        let failure = Failure::of_response(dialect, &provider, &parts, &body, &Rules::new(), NOW);
+        let failure = Failure::of_response(dialect, &provider, &parts, &body, &ClassificationRules::new(), NOW);
         prop_assert!(is_sane(&failure));
     }
 

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use serde_json::{Value, json};
-use tidegate_providers::classify::{Rules, retryable_statuses};
+use tidegate_providers::classify::{ClassificationRules, retryable_statuses};
 use tidegate_providers::{Class, Dialect, classify};
 
 use super::{DIALECTS, exhausted, failed, failed_in_stream, failed_with_rules, rate_limited};
@@ -116,7 +116,7 @@ fn anthropic_errors_are_classified() {
 fn ollama_errors_are_classified() {
     use Dialect::Ollama;
     // R337: a success is not classified.
-    assert_eq!(classify::status(Ollama, StatusCode::OK), None);
+    assert_eq!(classify::class_of_status(Ollama, StatusCode::OK), None);
     let rows = [
         ("R338", 400, Class::BadRequest),
         ("R339", 404, Class::BadRequest),
@@ -202,7 +202,7 @@ fn every_provider_has_its_retryable_statuses() {
         }
     }
     assert!(retryable_statuses(Dialect::Groq).contains(&498));
-    let rules = Rules::new().status(500, Class::BadRequest);
+    let rules = ClassificationRules::new().status(500, Class::BadRequest);
     let class = failed_with_rules(&rules, Dialect::OpenAi, 500, &[], &Value::Null).class;
     assert_eq!(class, Class::BadRequest);
 }
@@ -210,7 +210,7 @@ fn every_provider_has_its_retryable_statuses() {
 /// R346 and R325: the user's list replaces the provider's, except for billing errors.
 #[test]
 fn user_overrides_retryable_statuses() {
-    let rules = Rules::new().retry_statuses([418, 429, 502, 401]);
+    let rules = ClassificationRules::new().retry_statuses([418, 429, 502, 401]);
     let failure =
         |status, body: &Value| failed_with_rules(&rules, Dialect::OpenAi, status, &[], body);
     for (status, is_retried) in [(418, true), (429, true), (502, true), (500, false), (401, false)]
@@ -235,7 +235,7 @@ fn invalid_requests_are_not_retried() {
             assert!(!failure.class.is_retryable(), "{dialect:?} {status}");
             assert_eq!(failure.after, None, "{dialect:?} {status}");
             let code = StatusCode::from_u16(status).unwrap();
-            assert_eq!(classify::status(dialect, code), Some(failure.class));
+            assert_eq!(classify::class_of_status(dialect, code), Some(failure.class));
             assert!(!retryable_statuses(dialect).contains(&status));
         }
     }

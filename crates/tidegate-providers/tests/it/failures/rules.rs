@@ -1,18 +1,18 @@
 //! Rules of the user, which take precedence over the tables.
 
 use serde_json::{Value, json};
-use tidegate_providers::classify::{Rules, table};
+use tidegate_providers::classify::{ClassificationRules, table_rows};
 use tidegate_providers::{Class, Dialect};
 
 use super::{DIALECTS, failed_with_rules, rate_limited, seconds};
 
-fn class(rules: &Rules, status: u16, body: &Value) -> Class {
+fn class(rules: &ClassificationRules, status: u16, body: &Value) -> Class {
     failed_with_rules(rules, Dialect::Compatible, status, &[("retry-after", "7")], body).class
 }
 
 #[test]
 fn first_matching_rule_decides() {
-    let rules = Rules::new()
+    let rules = ClassificationRules::new()
         .status(418, Class::Transient)
         .only_for("Someone")
         .status(418, Class::CredentialRejected)
@@ -20,12 +20,12 @@ fn first_matching_rule_decides() {
         .only_for("somebody-else");
     assert_eq!(class(&rules, 418, &Value::Null), Class::Transient);
     assert_eq!(class(&rules, 401, &Value::Null), Class::CredentialRejected);
-    assert_eq!(class(&Rules::new(), 418, &Value::Null), Class::BadRequest);
+    assert_eq!(class(&ClassificationRules::new(), 418, &Value::Null), Class::BadRequest);
 }
 
 #[test]
 fn all_conditions_of_a_rule_must_match() {
-    let rules = Rules::new()
+    let rules = ClassificationRules::new()
         .status_and_kind(503, "model_loading", Class::SlowDown)
         .kind("rate_limit_error", Class::ExhaustedQuota { after: None });
     let loading = json!({ "error": { "code": "model_loading" } });
@@ -39,16 +39,16 @@ fn all_conditions_of_a_rule_must_match() {
 #[test]
 fn rate_limit_by_rule_takes_the_reported_delay() {
     let by_rule = rate_limited(None, None);
-    let rules = Rules::new().status(420, by_rule);
+    let rules = ClassificationRules::new().status(420, by_rule);
     assert_eq!(class(&rules, 420, &Value::Null), rate_limited(seconds(7), None));
     let fixed = rate_limited(seconds(60), None);
-    let rules = Rules::new().status(420, fixed);
+    let rules = ClassificationRules::new().status(420, fixed);
     assert_eq!(class(&rules, 420, &Value::Null), fixed);
 }
 
 #[test]
 fn unknown_statuses_are_classified_by_their_hundreds() {
-    let rules = Rules::new();
+    let rules = ClassificationRules::new();
     for (status, expected) in [
         (301, Class::BadRequest),
         (402, Class::ExhaustedQuota { after: None }),
@@ -68,7 +68,7 @@ fn unknown_statuses_are_classified_by_their_hundreds() {
 #[test]
 fn table_of_every_provider_can_be_printed() {
     for dialect in DIALECTS {
-        let lines: Vec<String> = table(dialect).collect();
+        let lines: Vec<String> = table_rows(dialect).collect();
         assert!(lines.contains(&"500: transient".to_owned()), "{dialect:?}");
         // A row overridden by an earlier one never applies and is not listed.
         let mut errors: Vec<_> =
@@ -77,8 +77,8 @@ fn table_of_every_provider_can_be_printed() {
         errors.dedup();
         assert_eq!(errors.len(), lines.len(), "{dialect:?} {lines:?}");
     }
-    let openrouter: Vec<String> = table(Dialect::OpenRouter).collect();
+    let openrouter: Vec<String> = table_rows(Dialect::OpenRouter).collect();
     assert!(openrouter.contains(&"403: bad_request".to_owned()));
-    let gemini: Vec<String> = table(Dialect::Gemini).collect();
+    let gemini: Vec<String> = table_rows(Dialect::Gemini).collect();
     assert_eq!(gemini.first().unwrap(), "any (zero quota): long_quota");
 }

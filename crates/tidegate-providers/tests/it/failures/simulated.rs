@@ -10,8 +10,8 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tidegate_providers::classify::Rules;
-use tidegate_providers::{Class, Dialect, Dimension, Failure, Reading, ReportedLimits};
+use tidegate_providers::classify::ClassificationRules;
+use tidegate_providers::{Class, Dialect, Dimension, Failure, LimitReading, ReportedLimits};
 use tidegate_sim::{Account, Dialect as Voice, Fault, Limits, Simulator, Zone};
 
 use super::{NOW, exhausted, rate_limited, seconds};
@@ -37,7 +37,7 @@ const VOICES: [(Voice, Dialect); 10] = [
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    Whole,
+    Complete,
     Stream,
 }
 
@@ -109,13 +109,13 @@ impl Fixture {
 
     fn read(&self, (parts, body): &(Parts, Bytes)) -> Failure {
         let provider = "sim".into();
-        Failure::of_response(self.dialect, &provider, parts, body, &Rules::new(), NOW)
+        Failure::of_response(self.dialect, &provider, parts, body, &ClassificationRules::new(), NOW)
     }
 
     /// Injects a fault and returns the failure, or `None` if the provider has no such fault.
     async fn inject(&self, fault: Fault) -> Option<Failure> {
         self.simulator.inject("main", fault, 1).ok()?;
-        Some(self.read(&self.send("key", "m", Mode::Whole).await))
+        Some(self.read(&self.send("key", "m", Mode::Complete).await))
     }
 }
 
@@ -194,10 +194,10 @@ async fn server_errors_are_retryable() {
 async fn unknown_keys_and_models_are_not_retryable() {
     for voice in VOICES {
         let fixture = Fixture::with_ample_limits(voice);
-        let unknown = fixture.read(&fixture.send("key", "no-such-model", Mode::Whole).await);
+        let unknown = fixture.read(&fixture.send("key", "no-such-model", Mode::Complete).await);
         assert_eq!(unknown.class, Class::BadRequest, "{voice:?}");
         if voice.1 != Dialect::Ollama {
-            let stranger = fixture.read(&fixture.send("no-such-key", "m", Mode::Whole).await);
+            let stranger = fixture.read(&fixture.send("no-such-key", "m", Mode::Complete).await);
             assert_eq!(stranger.class, Class::CredentialRejected, "{voice:?}");
         }
     }
@@ -216,7 +216,8 @@ async fn error_in_a_stream_is_classified() {
             let event: Value =
                 serde_json::from_str(line.strip_prefix("data: ").unwrap_or(line)).unwrap();
             let provider = "sim".into();
-            let failure = Failure::in_stream(voice.1, &provider, &event, &Rules::new(), NOW);
+            let failure =
+                Failure::in_stream(voice.1, &provider, &event, &ClassificationRules::new(), NOW);
             let expected = match voice.1 {
                 Dialect::Anthropic | Dialect::Gemini => Class::Overloaded,
                 _ => Class::Transient,
@@ -250,7 +251,7 @@ async fn reported_limits_match_the_simulator() {
                 .requests_per_day(500, Zone::UTC),
         };
         let fixture = Fixture::new(voice, limits);
-        let (parts, _) = fixture.send("key", "m", Mode::Whole).await;
+        let (parts, _) = fixture.send("key", "m", Mode::Complete).await;
         assert_eq!(parts.status, 200, "{voice:?}");
         let reported = ReportedLimits::read(voice.1, &parts.headers, NOW);
         let (requests, day, tokens) = match voice.1 {
@@ -264,8 +265,9 @@ async fn reported_limits_match_the_simulator() {
             }
             _ => (None, None, None),
         };
-        let limit =
-            |of| reported.get(of).map(|reading: &Reading| (reading.limit.unwrap(), reading.window));
+        let limit = |of| {
+            reported.get(of).map(|reading: &LimitReading| (reading.limit.unwrap(), reading.window))
+        };
         assert_eq!(limit(Dimension::Requests), requests, "{voice:?}");
         assert_eq!(limit(Dimension::RequestsPerDay), day, "{voice:?}");
         assert_eq!(limit(Dimension::Tokens), tokens, "{voice:?}");
@@ -287,8 +289,8 @@ async fn exceeded_limit_is_reported_in_full() {
             _ => Limits::new().requests_per_minute(1),
         };
         let fixture = Fixture::new(voice, limits);
-        fixture.send("key", "m", Mode::Whole).await;
-        let refused = fixture.send("key", "m", Mode::Whole).await;
+        fixture.send("key", "m", Mode::Complete).await;
+        let refused = fixture.send("key", "m", Mode::Complete).await;
         assert_eq!(refused.0.status, 429, "{voice:?}");
         let failure = fixture.read(&refused);
         let Class::RateLimited { after: Some(after), dimension } = failure.class else {
@@ -303,7 +305,7 @@ async fn exceeded_limit_is_reported_in_full() {
         assert!(after > Duration::ZERO && after <= MINUTE, "{voice:?} {after:?}");
         // A call after the reported delay succeeds.
         tokio::time::advance(after).await;
-        assert_eq!(fixture.send("key", "m", Mode::Whole).await.0.status, 200, "{voice:?}");
+        assert_eq!(fixture.send("key", "m", Mode::Complete).await.0.status, 200, "{voice:?}");
     }
 }
 
@@ -312,11 +314,11 @@ async fn refilling_daily_limit_is_recognized() {
     for voice in [(Voice::OpenAi, Dialect::OpenAi), (Voice::Groq, Dialect::Groq)] {
         let fixture = Fixture::new(voice, Limits::new().requests_per_day_refilling(2_000));
         for used in 1..=10 {
-            let (parts, _) = fixture.send("key", "m", Mode::Whole).await;
+            let (parts, _) = fixture.send("key", "m", Mode::Complete).await;
             let reported = ReportedLimits::read(voice.1, &parts.headers, NOW);
             let reset = Some(Duration::from_millis(43_200) * used);
             let (limit, remaining) = (Some(2_000), Some(2_000 - u64::from(used)));
-            let day = Reading { limit, remaining, reset, window: DAY };
+            let day = LimitReading { limit, remaining, reset, window: DAY };
             assert_eq!(reported.get(Dimension::RequestsPerDay), Some(&day), "{voice:?}");
             assert_eq!(reported.get(Dimension::Requests), None, "{voice:?}");
         }

@@ -2,7 +2,7 @@
 
 use tidegate_config::{Config, ProviderConfig, nearest};
 use tidegate_providers::Dialect;
-use tidegate_providers::request::Purpose;
+use tidegate_providers::request::PathPurpose;
 
 /// All paths of the HTTP API.
 const PATHS: &[&str] = &[
@@ -100,7 +100,7 @@ fn without_provider<'p>(path: &str, plan: &'p Config) -> Option<&'p str> {
         reachable(plan).find(|(_, it)| it.dialect() == dialect).map(|(name, _)| name)
     };
     dialects.iter().find_map(|dialect| {
-        let purpose = Purpose::of(*dialect, path);
+        let purpose = PathPurpose::lookup(*dialect, path);
         let is_own = purpose.is_some_and(|purpose| purpose.dialect == *dialect);
         (is_own || LISTS.contains(&path)).then(|| provider_with(*dialect)).flatten()
     })
