@@ -2,9 +2,9 @@
 
 pub(crate) mod connection;
 mod error;
+mod limit_scope;
 pub(crate) mod ready;
 mod response;
-mod scope;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -16,8 +16,8 @@ use tidegate_providers::{Chat, Endpoint, tokens};
 pub use connection::{ConnectionError, ConnectionFailure};
 pub(crate) use error::BoxError;
 pub use error::CallError;
+pub(crate) use limit_scope::LimitScope;
 pub use response::CallResponse;
-pub(crate) use scope::Scope;
 
 /// A chat and the options for sending it. Cheap to clone, since every attempt takes a clone.
 ///

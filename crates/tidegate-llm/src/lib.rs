@@ -42,7 +42,7 @@ mod tests;
 extern crate self as tidegate_llm;
 
 #[cfg(test)]
-pub(crate) use call::Scope;
+pub(crate) use call::LimitScope;
 pub use call::{
     Call, CallError, CallOptions, CallResponse, ConnectionError, ConnectionFailure, OutgoingCall,
 };

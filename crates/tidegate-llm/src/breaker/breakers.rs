@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_core::breaker::BreakerSettings;
 
 use super::circuit::Circuit;
-use crate::call::Scope;
+use crate::call::LimitScope;
 use crate::recent::Recent;
 
 /// Minimum number of scopes whose circuits are remembered.
@@ -18,7 +18,7 @@ const REMEMBERED_SCOPES: usize = 4_096;
 #[derive(Clone, Debug)]
 pub(crate) struct Breakers {
     settings: BreakerSettings,
-    circuits: Arc<Mutex<Recent<Scope, Circuit>>>,
+    circuits: Arc<Mutex<Recent<LimitScope, Circuit>>>,
 }
 
 impl Breakers {
@@ -27,7 +27,7 @@ impl Breakers {
     }
 
     /// Returns the circuit of a scope, and creates it if necessary.
-    pub(crate) fn get(&self, scope: &Scope) -> Circuit {
+    pub(crate) fn get(&self, scope: &LimitScope) -> Circuit {
         let mut circuits = self.circuits.lock().unwrap_or_else(PoisonError::into_inner);
         circuits.get(scope, || Circuit::for_scope(scope, self.settings))
     }

@@ -9,7 +9,7 @@ use tidegate_core::breaker::{BreakerSettings, CallOutcome, CircuitBreaker, Epoch
 use tidegate_providers::{Class, Provider};
 use tokio::time::Instant;
 
-use crate::call::{CallError, ConnectionFailure, Scope};
+use crate::call::{CallError, ConnectionFailure, LimitScope};
 use crate::telemetry::Counter;
 
 /// A call that is dropped this long before its deadline still counts as timed out, since the
@@ -51,7 +51,7 @@ impl Circuit {
         Self::named(provider, name, settings)
     }
 
-    pub(super) fn for_scope(scope: &Scope, settings: BreakerSettings) -> Self {
+    pub(super) fn for_scope(scope: &LimitScope, settings: BreakerSettings) -> Self {
         Self::named(scope.provider().clone(), scope.to_string(), settings)
     }
 

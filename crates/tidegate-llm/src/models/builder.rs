@@ -9,7 +9,7 @@ use super::model::{Model, ModelInfo};
 use super::profile::Profile;
 use super::registry::{Backend, Models};
 use crate::breaker::BreakerLayer;
-use crate::call::Scope;
+use crate::call::LimitScope;
 use crate::fallback::FallbackLayer;
 use crate::plan::{DEFAULT_MODEL, InvalidSettings};
 use crate::rate_limit::{Account, RateLimitLayer};
@@ -200,7 +200,7 @@ impl ModelBuilder {
     }
 
     fn with_breaker(&self, backend: Backend, model: &str) -> Backend {
-        let scope = Scope::new(self.provider.clone(), &self.profile.credential).model(model);
+        let scope = LimitScope::new(self.provider.clone(), &self.profile.credential).model(model);
         let circuit = self.models.breakers().get(&scope);
         Backend::new(self.provider.clone(), BreakerLayer::new(circuit).layer(backend))
     }

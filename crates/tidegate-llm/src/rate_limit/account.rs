@@ -27,7 +27,7 @@ use super::send_rate::Ramp;
 use super::slot_groups::SlotGroups;
 use super::token_accounting::TokenAccounting;
 use super::wait_log::WaitLog;
-use crate::call::{CallError, OutgoingCall, Scope};
+use crate::call::{CallError, LimitScope, OutgoingCall};
 use crate::memory::{MemoryBudget, MemoryCharge, SecondChanceMap};
 use crate::plan::{Constraint, ConstraintSource};
 use crate::retry::Budget;
@@ -123,12 +123,12 @@ pub struct Account {
 }
 
 struct Inner {
-    scope: Scope,
+    scope: LimitScope,
     settings: Arc<Settings>,
     limits: ArcSwap<AccountLimits>,
     /// Concurrency slots of this account and of those that share its pool.
     slots: SlotPool,
-    queues: Mutex<SecondChanceMap<Scope, Arc<CallQueue>>>,
+    queues: Mutex<SecondChanceMap<LimitScope, Arc<CallQueue>>>,
     /// Shared by all retry layers of this account.
     retry_budget: Budget,
     _memory: MemoryCharge,
@@ -149,7 +149,7 @@ impl Account {
     /// # Errors
     /// If a limit is invalid.
     pub(super) fn open(
-        scope: Scope,
+        scope: LimitScope,
         settings: Settings,
         limits: AccountLimits,
         slots: SlotPool,
@@ -369,19 +369,19 @@ impl Inner {
     /// Returns the account's queue if there is one, else that of `scope`.
     fn known_queue(
         &self,
-        queues: &SecondChanceMap<Scope, Arc<CallQueue>>,
-        scope: &Scope,
+        queues: &SecondChanceMap<LimitScope, Arc<CallQueue>>,
+        scope: &LimitScope,
     ) -> Option<Arc<CallQueue>> {
         queues.get(&self.scope).or_else(|| queues.get(scope)).cloned()
     }
 
-    fn lock_queues(&self) -> MutexGuard<'_, SecondChanceMap<Scope, Arc<CallQueue>>> {
+    fn lock_queues(&self) -> MutexGuard<'_, SecondChanceMap<LimitScope, Arc<CallQueue>>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn new_queue(
         &self,
-        scope: Scope,
+        scope: LimitScope,
         limits: &AccountLimits,
     ) -> Result<Arc<CallQueue>, LimitError> {
         let pacer = Pacer::builder(&self.settings.model_params.engine).pool(&self.slots).build();

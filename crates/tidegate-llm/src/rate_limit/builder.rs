@@ -19,7 +19,7 @@ use super::send_rate::{MARGIN, Ramp};
 use super::slot_groups::SlotGroups;
 use super::token_accounting::TokenAccounting;
 use super::wait_log::WaitLog;
-use crate::call::Scope;
+use crate::call::LimitScope;
 use crate::memory::MemoryBudget;
 use crate::plan::{Constraint, ConstraintSource};
 use crate::telemetry::{Observer, tracing_observer};
@@ -28,7 +28,7 @@ use crate::telemetry::{Observer, tracing_observer};
 #[derive(Debug)]
 #[must_use = "call `build` to create the account"]
 pub struct AccountBuilder {
-    scope: Scope,
+    scope: LimitScope,
     dialect: Dialect,
     engine: Option<Engine>,
     limits: AccountLimits,
@@ -48,7 +48,7 @@ impl AccountBuilder {
     pub(super) fn new(provider: Provider, credential: &Credential) -> Self {
         Self {
             dialect: Dialect::of(&provider),
-            scope: Scope::new(provider, credential),
+            scope: LimitScope::new(provider, credential),
             engine: None,
             limits: AccountLimits::default(),
             concurrency: None,

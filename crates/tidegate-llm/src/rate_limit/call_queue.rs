@@ -37,7 +37,7 @@ use super::reservation::{
     CallGrant, DailyLimits, Estimate, LimitCharge, ObservedDimension, Reservation,
 };
 use super::token_accounting::{Amounts, OutputCharge, TokenAccounting};
-use crate::call::{CallError, OutgoingCall, Scope};
+use crate::call::{CallError, LimitScope, OutgoingCall};
 use crate::memory::{MemoryCharge, SecondChanceMap};
 use crate::telemetry::{Acquired, Stage, StageGuard};
 use acquire::Admitted;
@@ -53,7 +53,7 @@ pub(super) const INLINE: usize = 5;
 /// A queue of calls and its limits.
 #[derive(Debug)]
 pub(super) struct CallQueue {
-    scope: Scope,
+    scope: LimitScope,
     /// The scope as text, for observers.
     key: String,
     settings: Arc<Settings>,
@@ -72,7 +72,7 @@ pub(super) struct CallQueue {
 
 impl CallQueue {
     pub(super) fn new(
-        scope: Scope,
+        scope: LimitScope,
         settings: Arc<Settings>,
         limits: &AccountLimits,
         pacer: Pacer,
@@ -98,7 +98,7 @@ impl CallQueue {
         Ok(queue)
     }
 
-    pub(super) const fn scope(&self) -> &Scope {
+    pub(super) const fn scope(&self) -> &LimitScope {
         &self.scope
     }
 

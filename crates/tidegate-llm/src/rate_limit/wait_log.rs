@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_core::Time;
 
-use crate::call::Scope;
+use crate::call::LimitScope;
 
 /// Minimum time between log lines of one scope in a server.
 const MINUTE: Duration = Duration::from_secs(60);
@@ -24,7 +24,7 @@ pub(super) struct WaitLog {
 
 #[derive(Debug, Default)]
 struct WaitsByScope {
-    scopes: HashMap<Scope, WaitSummary>,
+    scopes: HashMap<LimitScope, WaitSummary>,
     /// Summary of all scopes beyond the maximum.
     others: Option<WaitSummary>,
 }
@@ -49,7 +49,7 @@ impl WaitLog {
     }
 
     /// Records that a call of `scope` waited.
-    pub(super) fn waited(&self, scope: &Scope, wait: Duration, now: Time) {
+    pub(super) fn waited(&self, scope: &LimitScope, wait: Duration, now: Time) {
         let provider = scope.provider();
         let Some(summaries) = &self.summaries else {
             let seconds = wait.as_secs_f64();
@@ -76,7 +76,12 @@ impl WaitLog {
 impl WaitsByScope {
     /// Records a wait. Returns the summary to log now, if one is due, and whether it is that of the
     /// other scopes.
-    fn record(&mut self, scope: &Scope, wait: Duration, now: Time) -> Option<(WaitSummary, bool)> {
+    fn record(
+        &mut self,
+        scope: &LimitScope,
+        wait: Duration,
+        now: Time,
+    ) -> Option<(WaitSummary, bool)> {
         if let Some(waits) = self.scopes.get_mut(scope) {
             return Some((waits.add(wait, now)?, false));
         }
@@ -118,8 +123,9 @@ mod tests {
     #[test]
     fn scopes_beyond_the_maximum_are_logged_together() {
         let mut summaries = WaitsByScope::default();
-        let scope =
-            |number| Scope::new("openai", &Credential::none()).model(&format!("model-{number}"));
+        let scope = |number| {
+            LimitScope::new("openai", &Credential::none()).model(&format!("model-{number}"))
+        };
         let mut logged = |number, now| summaries.record(&scope(number), MINUTE, now);
         let (start, second) = (Time::from_nanos(0), Duration::from_secs(1));
         let lines = (0..10_000).filter_map(|number| logged(number, start)).count();

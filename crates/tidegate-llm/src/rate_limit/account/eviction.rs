@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate::clock::Clock;
 
 use super::Account;
-use crate::call::Scope;
+use crate::call::LimitScope;
 use crate::memory::EvictionCost;
 use crate::rate_limit::call_queue::CallQueue;
 use crate::rate_limit::model_limits::ModelLimits;
@@ -49,7 +49,7 @@ impl Account {
         let inner = &*self.inner;
         let now = inner.settings.model_params.clock.now();
         let own = &inner.scope;
-        let may_evict = |scope: &Scope, queue: &Arc<CallQueue>, is_used: bool| {
+        let may_evict = |scope: &LimitScope, queue: &Arc<CallQueue>, is_used: bool| {
             let is_unused = !is_used && Arc::strong_count(queue) == 1;
             is_unused && scope != own && queue.eviction_cost(now) <= max_cost
         };

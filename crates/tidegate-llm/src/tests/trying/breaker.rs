@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_core::breaker::{BreakerSettings, BreakerState};
 use tidegate_llm::breaker::{Breaker, BreakerLayer, Breakers, Circuit};
 use tidegate_llm::retry::RetryLayer;
-use tidegate_llm::{CallError, ConnectionFailure, Scope};
+use tidegate_llm::{CallError, ConnectionFailure, LimitScope};
 use tidegate_providers::{Class, Credential};
 use tokio::time::{advance, sleep, timeout};
 use tower::Layer as _;
@@ -169,14 +169,14 @@ async fn waits_for_an_open_circuit_count_after_the_schedule_ends() {
 async fn each_scope_has_one_circuit() {
     let (breakers, key) =
         (Breakers::new(BreakerSettings::after_failures(1)), Credential::new("sk-1"));
-    let scope = Scope::new("openai", &key);
+    let scope = LimitScope::new("openai", &key);
     let script = Script::failing(1, || failed(Class::Transient));
     let service = BreakerLayer::new(breakers.get(&scope)).layer(script.clone());
     ask(&service, hello()).await.unwrap_err();
     assert_eq!(breakers.clone().get(&scope.clone()).state(), BreakerState::Open);
     assert_eq!(breakers.get(&scope.model("gpt-4o")).state(), BreakerState::Closed);
     assert_eq!(
-        breakers.get(&Scope::new("openai", &Credential::none())).state(),
+        breakers.get(&LimitScope::new("openai", &Credential::none())).state(),
         BreakerState::Closed
     );
 }

@@ -11,14 +11,14 @@ use tidegate_providers::{Credential, Endpoint, Provider};
 /// Scope of a limit: a provider, a credential, and optionally a model and an endpoint. Its
 /// `Display` is the name of a bucket and shows no secret.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Scope {
+pub(crate) struct LimitScope {
     provider: Provider,
     credential: Arc<str>,
     model: Option<Arc<str>>,
     endpoint: Option<Endpoint>,
 }
 
-impl Scope {
+impl LimitScope {
     /// Creates the scope of all calls with one credential at one provider.
     pub(crate) fn new(provider: impl Into<Provider>, credential: &Credential) -> Self {
         let credential = credential.id().into();
@@ -58,7 +58,7 @@ impl Scope {
     }
 }
 
-impl fmt::Display for Scope {
+impl fmt::Display for LimitScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.provider, self.credential)?;
         if let Some(model) = &self.model {
