@@ -72,9 +72,9 @@ pub struct FinishedCall<'a> {
     /// processed the call.
     pub usage: Option<Usage>,
     /// The provider that processed the call: the named one or a fallback.
-    pub used_at: Option<&'a Provider>,
+    pub served_by: Option<&'a Provider>,
     /// Class of the failure if the response failed after it had started.
-    pub answer_failure: Option<Class>,
+    pub response_failure: Option<Class>,
     /// The status sent to the caller; `None` if it disconnected before.
     pub status: Option<StatusCode>,
     /// Total duration of the call.

@@ -16,13 +16,13 @@ pub enum GatewayError {
     #[error(
         "invalid provider name `{0}`: use letters, digits, `-`, `_` and `.`, but no leading `.`"
     )]
-    Name(String),
+    InvalidName(String),
     /// Two upstreams have the same name.
     #[error("provider `{0}` is configured twice")]
-    Twice(String),
+    DuplicateName(String),
     /// A base URL or a key is invalid.
     #[error("provider `{name}`: {source}")]
-    Target {
+    InvalidTarget {
         /// The provider.
         name: String,
         /// The cause.
@@ -31,7 +31,7 @@ pub enum GatewayError {
     },
     /// A root certificate is invalid.
     #[error("provider `{name}`: {source}")]
-    Roots {
+    RootCertificates {
         /// The provider.
         name: String,
         /// The cause.
@@ -40,7 +40,7 @@ pub enum GatewayError {
     },
     /// A fallback names a provider that is not configured.
     #[error("provider `{name}`: fallback `{target}` is not configured")]
-    Fallback {
+    UnknownFallback {
         /// The provider.
         name: String,
         /// The unknown fallback.
@@ -63,5 +63,5 @@ pub enum GatewayError {
     Client(#[from] ConnectionError),
     /// The system's random number generator failed.
     #[error("the random number generator of the system failed")]
-    Random,
+    NoRandomness,
 }

@@ -23,10 +23,10 @@ use crate::response::body::ResponseBody;
 use crate::response::proxy_error;
 use crate::state::call_context::CallContext;
 use crate::state::drain::Drain;
+use crate::state::provider_status::{self, ProviderStatus};
 use crate::state::provider_view::{self, ProviderView};
 use crate::state::request_ids::RequestIds;
 use crate::state::routing_table::{self, RoutingTable, Shared};
-use crate::state::status::{self, Status};
 use crate::upstream::settings::Upstream;
 
 /// A reverse proxy to LLM providers. Cheap to clone; clones share one gateway.
@@ -82,7 +82,7 @@ impl Gateway {
         upstreams: Vec<Upstream>,
         peer_resolver: PeerResolver,
     ) -> Result<Self, GatewayError> {
-        let request_ids = RequestIds::new().ok_or(GatewayError::Random)?;
+        let request_ids = RequestIds::new().ok_or(GatewayError::NoRandomness)?;
         let table = RoutingTable::default().reconfigured(upstreams, &shared)?;
         let inner = Inner {
             table: ArcSwap::from_pointee(table),
@@ -102,7 +102,7 @@ impl Gateway {
     ///
     /// # Errors
     /// If the upstreams are not a valid configuration.
-    pub fn check(upstreams: &[Upstream]) -> Result<(), GatewayError> {
+    pub fn validate(upstreams: &[Upstream]) -> Result<(), GatewayError> {
         routing_table::validate(upstreams)
     }
 
@@ -179,10 +179,10 @@ impl Gateway {
 
     /// Returns the status of all providers, sorted by name.
     #[must_use]
-    pub fn status(&self) -> Vec<Status> {
+    pub fn status(&self) -> Vec<ProviderStatus> {
         let table = self.inner.table.load();
-        let mut all: Vec<Status> =
-            table.routes().map(|route| status::current(&route.provider_state)).collect();
+        let mut all: Vec<ProviderStatus> =
+            table.routes().map(|route| provider_status::current(&route.provider_state)).collect();
         all.sort_by(|a, b| a.provider.cmp(&b.provider));
         all
     }

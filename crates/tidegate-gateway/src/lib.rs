@@ -7,8 +7,8 @@
 //!
 //! - An [`Upstream`] is the configuration of one provider. [`Gateway::reconfigure`] replaces all of
 //!   them at run time, atomically.
-//! - A [`CallObserver`] is notified of every call once, when the call ends. [`Status`] has the
-//!   queue and the calls in flight of a provider; [`ProviderView`] adds its limits and tenants.
+//! - A [`CallObserver`] is notified of every call once, when the call ends. [`ProviderStatus`] has
+//!   the queue and the calls in flight of a provider; [`ProviderView`] adds its limits and tenants.
 //! - Errors of the gateway itself (a wait that would be too long, a body that is too large) use the
 //!   error format of the provider, so that its SDKs raise their usual exceptions.
 //!
@@ -34,9 +34,9 @@ pub use error::GatewayError;
 pub use gateway::Gateway;
 pub use request::body::RequestBody;
 pub use response::body::{ResponseBody, ResponseBodyError};
+pub use state::provider_status::ProviderStatus;
 pub use state::provider_view::{AccountOwner, AccountView, ProviderView};
 pub use state::queued_calls::{TenantQueue, TenantQueues};
-pub use state::status::Status;
 pub use upstream::breaker::BreakerStatus;
 pub use upstream::settings::Upstream;
 

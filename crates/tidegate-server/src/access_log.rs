@@ -37,7 +37,7 @@ impl AccessLog {
             target: "tidegate::access",
             request_id = details.request_id,
             provider = %call.provider,
-            used_at = call.used_at.map(tidegate_providers::Provider::as_str),
+            used_at = call.served_by.map(tidegate_providers::Provider::as_str),
             tenant = details.tenant.map(|tenant| tracing::field::debug(Quoted(tenant))),
             model = details.model.map(|model| tracing::field::debug(Quoted(model))),
             endpoint = call.endpoint.map(tidegate_providers::Endpoint::as_str),
@@ -53,7 +53,7 @@ impl AccessLog {
             input_source = call.usage.map(|usage| usage.input_source()),
             output_tokens = call.usage.map(|usage| usage.output),
             output_source = call.usage.map(|usage| usage.output_source()),
-            failure = call.answer_failure.map(tidegate_providers::Class::name),
+            failure = call.response_failure.map(tidegate_providers::Class::name),
             "call finished"
         );
     }

@@ -131,8 +131,8 @@ impl gateway::CallObserver for CallObserver {
             model: call.model,
             outcome: call.outcome.name(),
             usage: call.usage,
-            used_at: call.used_at.unwrap_or(call.provider).as_str(),
-            answer_failure: call.answer_failure,
+            served_by: call.served_by.unwrap_or(call.provider).as_str(),
+            response_failure: call.response_failure,
         });
         self.access_log.write(call);
     }

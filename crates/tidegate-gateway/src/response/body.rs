@@ -33,7 +33,7 @@ enum Kind {
 pub enum ResponseBodyError {
     /// The provider closed the connection early.
     #[error("the provider closed the connection before the end of its response")]
-    Cut(#[source] BoxError),
+    ConnectionLost(#[source] BoxError),
     /// The provider sent nothing for the idle timeout.
     #[error("the provider stopped sending: {0}")]
     TimedOut(#[source] ConnectionError),
@@ -137,7 +137,7 @@ impl StreamedResponse {
                 Poll::Ready(Some(Ok(frame))) => frame,
                 Poll::Ready(Some(Err(error))) => {
                     self.abort(ConnectionFailure::Closed, None, FailureCause::Connection);
-                    return Poll::Ready(Some(Err(ResponseBodyError::Cut(error))));
+                    return Poll::Ready(Some(Err(ResponseBodyError::ConnectionLost(error))));
                 }
                 Poll::Ready(None) => {
                     self.finish();

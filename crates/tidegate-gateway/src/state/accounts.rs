@@ -266,7 +266,7 @@ impl Accounts {
     pub(crate) fn with_owners(&self) -> Vec<(AccountOwner, Account)> {
         let state = lock(&self.state);
         let owner = |id: &str| match id {
-            id if state.config.is_own(id) => AccountOwner::Own,
+            id if state.config.is_own(id) => AccountOwner::Configured,
             OVERFLOW => AccountOwner::Shared,
             _ => AccountOwner::Caller,
         };

@@ -68,11 +68,11 @@ struct State {
     upstream_429s: u32,
     original_error: Option<OriginalError>,
     /// The provider of the last attempt.
-    used_at: Option<Provider>,
+    served_by: Option<Provider>,
     /// Input tokens of an attempt that has no response yet.
     sent_input: Option<u64>,
     usage: Option<Usage>,
-    answer_failure: Option<Class>,
+    response_failure: Option<Class>,
     outcome: Outcome,
     status: Option<StatusCode>,
     model: Option<Box<str>>,
@@ -106,10 +106,10 @@ impl CallContext {
             attempts: 0,
             upstream_429s: 0,
             original_error: None,
-            used_at: None,
+            served_by: None,
             sent_input: None,
             usage: None,
-            answer_failure: None,
+            response_failure: None,
             // Remains if the caller disconnects before the outcome is known.
             outcome: Outcome::Cancelled,
             status: None,
@@ -180,8 +180,8 @@ impl CallContext {
     /// they are counted.
     pub(crate) fn attempt_started(&self, provider: &Provider, input: Option<u64>) {
         let mut state = self.lock();
-        if state.used_at.as_ref() != Some(provider) {
-            state.used_at = Some(provider.clone());
+        if state.served_by.as_ref() != Some(provider) {
+            state.served_by = Some(provider.clone());
         }
         state.sent_input = input;
         state.queued_call = None;
@@ -259,7 +259,7 @@ impl CallContext {
     /// Records that the response failed after it had started.
     pub(crate) fn response_failed(&self, class: Class) {
         let mut state = self.lock();
-        (state.answer_failure, state.outcome) = (Some(class), Outcome::Broken);
+        (state.response_failure, state.outcome) = (Some(class), Outcome::Broken);
     }
 
     /// Sets the status of the response to the caller.
@@ -311,8 +311,8 @@ impl Drop for CallContext {
             attempts: state.attempts,
             upstream_429s: state.upstream_429s,
             usage: state.usage.or(sent),
-            used_at: state.used_at.as_ref(),
-            answer_failure: state.answer_failure,
+            served_by: state.served_by.as_ref(),
+            response_failure: state.response_failure,
             status: state.status,
             duration: self.started_at.elapsed(),
             details,

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tidegate_llm::rate_limit::{LimitView, QueueView};
 
 use crate::state::provider_state::ProviderState;
+use crate::state::provider_status::{self, ProviderStatus};
 use crate::state::queued_calls::TenantQueues;
-use crate::state::status::{self, Status};
 
 /// Total time that a shared store has to report its buckets, per account.
 const INSPECT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -21,7 +21,7 @@ const MAX_TENANTS: usize = 10;
 #[non_exhaustive]
 pub enum AccountOwner {
     /// The configured key, or calls without a key.
-    Own,
+    Configured,
     /// A caller's key.
     Caller,
     /// Callers' keys that share the overflow account.
@@ -33,7 +33,7 @@ impl AccountOwner {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Own => "own",
+            Self::Configured => "own",
             Self::Caller => "caller",
             Self::Shared => "shared",
         }
@@ -57,7 +57,7 @@ pub struct AccountView {
 #[non_exhaustive]
 pub struct ProviderView {
     /// Queue, concurrency and breaker.
-    pub status: Status,
+    pub status: ProviderStatus,
     /// The ten longest tenant queues.
     pub tenants: TenantQueues,
     /// Limits over all callers' keys together; empty if there are none.
@@ -75,13 +75,13 @@ impl ProviderView {
 
 /// Returns the current view of a provider.
 pub(crate) async fn inspect(provider_state: &ProviderState) -> ProviderView {
-    let status = status::current(provider_state);
+    let status = provider_status::current(provider_state);
     let tenants = provider_state.tenant_queues(MAX_TENANTS);
     let mut selected: Vec<_> = provider_state.accounts().with_owners();
     // Keep the busiest accounts if not all fit.
     selected.sort_by_cached_key(|(owner, account)| {
         let id = account.credential_id().to_owned();
-        (*owner != AccountOwner::Own, Reverse(account.pending_calls()), id)
+        (*owner != AccountOwner::Configured, Reverse(account.pending_calls()), id)
     });
     selected.truncate(MAX_ACCOUNTS);
     let mut accounts = Vec::with_capacity(selected.len());

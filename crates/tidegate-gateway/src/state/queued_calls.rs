@@ -33,7 +33,7 @@ pub struct TenantQueues {
     /// Number of tenants with waiting calls.
     pub tenants: usize,
     /// Number of waiting calls of tenants that are not in `longest`.
-    pub waiting_of_others: usize,
+    pub waiting_of_other_tenants: usize,
 }
 
 /// All waiting calls of a provider.
@@ -80,7 +80,7 @@ impl QueuedCalls {
         TenantQueues {
             longest,
             tenants: ranked.len(),
-            waiting_of_others: self.all.len().saturating_sub(shown),
+            waiting_of_other_tenants: self.all.len().saturating_sub(shown),
         }
     }
 }
@@ -107,7 +107,7 @@ mod tests {
         }
         tokio::time::advance(Duration::from_secs(2)).await;
         let shown = calls.longest(2);
-        assert_eq!((shown.tenants, shown.waiting_of_others), (100, 3 + 97));
+        assert_eq!((shown.tenants, shown.waiting_of_other_tenants), (100, 3 + 97));
         let longest: Vec<_> =
             shown.longest.iter().map(|queue| (&*queue.tenant, queue.waiting)).collect();
         assert_eq!(longest, [("tenant-00", 5), ("tenant-01", 4)]);

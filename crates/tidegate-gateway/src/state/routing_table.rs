@@ -264,12 +264,12 @@ pub(crate) fn validate(upstreams: &[Upstream]) -> Result<(), GatewayError> {
     for (index, upstream) in upstreams.iter().enumerate() {
         let name = || upstream.name.as_str().to_owned();
         if upstreams.iter().take(index).any(|other| other.name == upstream.name) {
-            return Err(GatewayError::Twice(name()));
+            return Err(GatewayError::DuplicateName(name()));
         }
         for target in &upstream.fallback {
             if !upstreams.iter().any(|other| other.name == *target) {
                 let target = target.as_str().to_owned();
-                return Err(GatewayError::Fallback { name: name(), target });
+                return Err(GatewayError::UnknownFallback { name: name(), target });
             }
         }
         let fallback_indices = named_fallbacks(upstream, upstreams)
@@ -301,9 +301,9 @@ fn upstream_client(
     let key = upstream.credential.as_ref().and_then(|credential| credential.reveal());
     let redactor = key.and_then(KeyRedactor::new).map(Arc::new);
     let key = credential_header(upstream.dialect, key);
-    let key = key.map_err(|source| GatewayError::Target { name: name(), source })?;
+    let key = key.map_err(|source| GatewayError::InvalidTarget { name: name(), source })?;
     let header_value =
-        |text: &str| HeaderValue::from_str(text).map_err(|_| GatewayError::Name(name()));
+        |text: &str| HeaderValue::from_str(text).map_err(|_| GatewayError::InvalidName(name()));
     Ok(Arc::new(UpstreamClient {
         label: header_value(upstream.name.as_str())?,
         host: header_value(upstream.destination.authority())?,

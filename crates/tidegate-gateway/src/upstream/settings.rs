@@ -116,7 +116,7 @@ impl Upstream {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         let text = provider.as_str();
         if text.is_empty() || !text.bytes().all(is_plain) || text.starts_with('.') {
-            return Err(GatewayError::Name(name.to_owned()));
+            return Err(GatewayError::InvalidName(name.to_owned()));
         }
         if dialect == Dialect::Mock {
             return Err(target_error(&provider, RequestError::Mock));
@@ -313,13 +313,14 @@ impl Upstream {
     ///
     /// # Errors
     /// If the list is empty or a certificate is invalid.
-    pub fn roots(
+    pub fn root_certificates(
         mut self,
         certificates: impl IntoIterator<Item = Vec<u8>>,
     ) -> Result<Self, GatewayError> {
         let name = || self.name.as_str().to_owned();
         let roots = Roots::from_der(certificates);
-        let roots = roots.map_err(|source| GatewayError::Roots { name: name(), source })?;
+        let roots =
+            roots.map_err(|source| GatewayError::RootCertificates { name: name(), source })?;
         self.destination.roots = Some(roots);
         Ok(self)
     }
@@ -351,7 +352,7 @@ fn breaker_settings(failures: u32, open_for: Duration) -> BreakerSettings {
 }
 
 fn target_error(name: &Provider, source: RequestError) -> GatewayError {
-    GatewayError::Target { name: name.as_str().to_owned(), source }
+    GatewayError::InvalidTarget { name: name.as_str().to_owned(), source }
 }
 
 impl fmt::Debug for Upstream {

@@ -113,9 +113,9 @@ async fn an_invalid_configuration_changes_nothing() {
     let gateway = gateway(&simulator, with_concurrency(upstream(name, dialect), 8));
     let wrong = with_concurrency(upstream(name, dialect), 1);
     let twice = gateway.reconfigure(vec![wrong.clone(), wrong.clone()]);
-    assert!(matches!(twice, Err(GatewayError::Twice(_))));
+    assert!(matches!(twice, Err(GatewayError::DuplicateName(_))));
     let unknown_fallback = gateway.reconfigure(vec![wrong.fallback(["missing"])]);
-    assert!(matches!(unknown_fallback, Err(GatewayError::Fallback { .. })));
+    assert!(matches!(unknown_fallback, Err(GatewayError::UnknownFallback { .. })));
     let others: Vec<String> = (0..11).map(|number| format!("other-{number}")).collect();
     let names = || others.iter().map(String::as_str);
     let own = |name| upstream(name, dialect).credential(credential("sk-own")).unwrap();
@@ -130,7 +130,7 @@ async fn an_invalid_configuration_changes_nothing() {
     assert_eq!(gateway.status()[0].concurrency, Some(8));
     for name in ["", "a/b", "a b", "..", "é"] {
         let named = Upstream::new(name, Dialect::OpenAi, "http://a.test");
-        assert!(matches!(named, Err(GatewayError::Name(_))), "{name}");
+        assert!(matches!(named, Err(GatewayError::InvalidName(_))), "{name}");
     }
     assert!(Upstream::new("a", Dialect::OpenAi, "ftp://a.test").is_err());
 }

@@ -64,7 +64,7 @@ async fn a_stream_failing_midway_is_forwarded_and_settled() {
             let read = read(response).await;
             match fault {
                 Fault::Cut { .. } => {
-                    assert!(matches!(read, Err(ResponseBodyError::Cut(_))), "{name}");
+                    assert!(matches!(read, Err(ResponseBodyError::ConnectionLost(_))), "{name}");
                 }
                 _ => assert!(read.unwrap().body.windows(5).any(|word| word == b"error"), "{name}"),
             }

@@ -63,7 +63,7 @@ impl Parts {
     pub(crate) fn check(plan: &Config) -> Result<Vec<Upstream>, ChangeError> {
         plan.admission.rules(&plan.limits).check()?;
         let upstreams = upstreams(plan)?;
-        Gateway::check(&upstreams)?;
+        Gateway::validate(&upstreams)?;
         Ok(upstreams)
     }
 

@@ -41,8 +41,8 @@ fn from_view(view: &ProviderView, llm: &LlmMetrics) -> ProviderStats {
         .iter()
         .map(|queue| (short_hash(&queue.tenant), queue.waiting))
         .collect();
-    if view.tenants.waiting_of_others > 0 {
-        tenants.push((OTHER.to_owned(), view.tenants.waiting_of_others));
+    if view.tenants.waiting_of_other_tenants > 0 {
+        tenants.push((OTHER.to_owned(), view.tenants.waiting_of_other_tenants));
     }
     let active_holds =
         view.queues().flat_map(|queue| queue.models().filter_map(|model| queue.model_hold(model)));

@@ -39,7 +39,7 @@ fn upstream(name: &str, plan: &ProviderConfig) -> Result<Upstream, GatewayError>
         upstream = upstream.credential(credential.clone())?;
     }
     if let Some(roots) = plan.roots() {
-        upstream = upstream.roots(roots.iter().cloned())?;
+        upstream = upstream.root_certificates(roots.iter().cloned())?;
     }
     for (target, models) in &plan.fallback_models {
         let models = models.iter().map(|(from, to)| (from.as_str(), to.as_str()));

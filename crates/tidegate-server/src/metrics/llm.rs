@@ -28,9 +28,9 @@ pub(crate) struct Call<'a> {
     /// Tokens used, if any.
     pub(crate) usage: Option<Usage>,
     /// The provider that processed the tokens.
-    pub(crate) used_at: &'a str,
+    pub(crate) served_by: &'a str,
     /// Failure class, if the response failed after it had begun.
-    pub(crate) answer_failure: Option<Class>,
+    pub(crate) response_failure: Option<Class>,
 }
 
 /// The metrics of calls to providers. Cheap to clone; clones share everything.
@@ -86,20 +86,20 @@ impl LlmMetrics {
 
     /// Counts a finished call. Call it once per call, whatever the outcome.
     pub(crate) fn finished(&self, call: &Call<'_>) {
-        let Call { provider, model, outcome, usage, used_at, answer_failure } = *call;
+        let Call { provider, model, outcome, usage, served_by, response_failure } = *call;
         let families = &self.0.families;
         self.with_series(provider, |series| {
             let provider = series.provider.clone();
             let model = series.models.get(model).cloned().unwrap_or_else(|| OTHER.into());
             families.requests.get_or_create(&RequestLabels { provider, model, outcome }).inc();
         });
-        self.with_series(used_at, |series| {
+        self.with_series(served_by, |series| {
             for (kind, source, tokens) in usage.as_ref().map(kinds).into_iter().flatten() {
                 let provider = series.provider.clone();
                 let labels = TokenLabels { provider, kind, source };
                 families.tokens.get_or_create(&labels).inc_by(tokens);
             }
-            if let Some(class) = answer_failure.map(Class::name) {
+            if let Some(class) = response_failure.map(Class::name) {
                 let labels = FailureLabels { provider: series.provider.clone(), class };
                 families.failures.get_or_create(&labels).inc();
                 families.answer_failures.get_or_create(&labels).inc();

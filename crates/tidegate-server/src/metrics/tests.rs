@@ -122,11 +122,11 @@ fn record_calls(llm: &LlmMetrics) {
         model: "gpt-5",
         outcome: "ok",
         usage: Some(usage),
-        used_at: "openai",
-        answer_failure: Some(Class::Overloaded),
+        served_by: "openai",
+        response_failure: Some(Class::Overloaded),
     };
     llm.finished(&call);
-    llm.finished(&Call { model: "made-up", usage: None, answer_failure: None, ..call });
+    llm.finished(&Call { model: "made-up", usage: None, response_failure: None, ..call });
 }
 
 #[track_caller]
@@ -228,11 +228,11 @@ async fn unconfigured_names_add_no_series() {
                 model: &name,
                 outcome: "ok",
                 usage: Some(Usage::default()),
-                used_at: &name,
-                answer_failure: Some(Class::Transient),
+                served_by: &name,
+                response_failure: Some(Class::Transient),
             };
             llm.finished(&call);
-            llm.finished(&Call { provider: "openai", used_at: "openai", ..call });
+            llm.finished(&Call { provider: "openai", served_by: "openai", ..call });
         }
         metrics.text(Format::Classic)
     };

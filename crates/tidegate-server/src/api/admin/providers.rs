@@ -178,7 +178,7 @@ impl ProviderJson {
             oldest_wait_ms: millis(status.oldest_wait),
             tenants_waiting: tenants.tenants,
             tenants: tenants.longest.iter().map(TenantJson::of).collect(),
-            waiting_of_other_tenants: tenants.waiting_of_others,
+            waiting_of_other_tenants: tenants.waiting_of_other_tenants,
             all_keys: view.all_keys.iter().map(LimitJson::of).collect(),
             accounts_known: status.accounts,
             accounts: view.accounts.into_iter().map(AccountJson::of).collect(),

@@ -11,7 +11,7 @@ use crate::upstream::breaker::BreakerStatus;
 /// Status of a provider.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Status {
+pub struct ProviderStatus {
     /// The provider.
     pub provider: Provider,
     /// Number of waiting calls.
@@ -34,10 +34,10 @@ pub struct Status {
 }
 
 /// Returns the current status of a provider.
-pub(crate) fn current(provider_state: &ProviderState) -> Status {
+pub(crate) fn current(provider_state: &ProviderState) -> ProviderStatus {
     let (queued, oldest_wait) = provider_state.queued();
     let pool = provider_state.pool().gauges();
-    Status {
+    ProviderStatus {
         provider: provider_state.provider().clone(),
         queued,
         oldest_wait,
