@@ -136,7 +136,7 @@ pub(super) fn mark_up(guard: &Arc<Inner>, prober: ProberId) {
     if let Some(down) = guard.breaker.probe_succeeded(prober, Instant::now()) {
         let before = guard.degraded_before.load(Ordering::Relaxed);
         let degraded = guard.counters.read().degraded().saturating_sub(before);
-        tracing::info!(?down, degraded, "store is up again");
+        tracing::info!(down_for = ?down, degraded_decisions = degraded, "store is up again");
         guard.rejection_logged.store(false, Ordering::Relaxed);
         guard.nodes.store_answered();
         guard.holds.retry_now();

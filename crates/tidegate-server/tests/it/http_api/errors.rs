@@ -149,7 +149,7 @@ fn a_list_has_between_one_and_sixteen_charges() {
     assert_eq!(server.post("/v1/take", &list(16)).status, 200);
     assert_eq!(
         wrong(&server, "/v1/take", &list(17)),
-        ["charges: a decision has at most 16 charges, not 17"]
+        ["charges: a decision can have at most 16 charges, not 17"]
     );
     assert_eq!(wrong(&server, "/v1/take", r#"{"charges":{}}"#), ["charges: must be a list"]);
 }
