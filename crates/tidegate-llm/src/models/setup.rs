@@ -24,7 +24,7 @@ use crate::settings::{
 use crate::telemetry::{Observer, tracing_observer};
 
 /// Builder of [`Models`].
-#[must_use = "a registry is made by `build`"]
+#[must_use = "call `build` to create the registry"]
 pub struct ModelsBuilder {
     inner: Inner,
 }
