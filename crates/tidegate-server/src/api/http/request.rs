@@ -14,7 +14,7 @@ use tidegate_core::{
 };
 
 use super::response::DenyStatus;
-use crate::api::problem::Problem;
+use crate::api::problem::{Problem, receipt_rule};
 use crate::configuration::limits::{ConfiguredLimit, ConfiguredLimits};
 use crate::metrics::LimitMetrics;
 
@@ -42,7 +42,7 @@ enum RequestRule {
     Key(#[from] KeyError),
     #[error(transparent)]
     Charges(#[from] ChargeError),
-    #[error(transparent)]
+    #[error("{}", receipt_rule(*.0))]
     Receipt(#[from] ReceiptError),
 }
 
