@@ -21,7 +21,7 @@ pub(crate) enum Failure {
         "no database is configured (database.url is \"none\"); set database.url or pass --database"
     )]
     NoDatabase,
-    #[error("{0:?} has no value; follow each key by its value")]
+    #[error("{0:?} has no value; follow each key with its value")]
     NoValue(String),
     #[error(transparent)]
     Database(#[from] DatabaseError),

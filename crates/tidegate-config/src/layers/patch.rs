@@ -34,7 +34,7 @@ const MAX_STORED_CONCURRENCY: u64 = 100;
 /// # Ok::<(), tidegate_config::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[must_use = "a change is made by `apply`"]
+#[must_use = "a patch has no effect until it is applied with `apply`"]
 pub struct Patch {
     /// JSON values by key path; `None` unsets the key.
     changes: BTreeMap<String, Option<String>>,
