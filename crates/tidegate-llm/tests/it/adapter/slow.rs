@@ -63,7 +63,7 @@ async fn endless_response_in_one_piece_times_out() {
     let started = Instant::now();
     let error = drip.send(call()).await.unwrap_err();
     assert!(matches!(error, CallError::Connection { broken: Broken::TimedOut, .. }), "{error}");
-    assert_eq!(started.elapsed(), SECOND * 600, "five time-outs of two minutes");
+    assert_eq!(started.elapsed(), SECOND * 600, "five timeouts of two minutes");
 }
 
 #[tokio::test(start_paused = true)]
