@@ -48,7 +48,7 @@ enum RequestRule {
 
 fn configured(known: &[String]) -> String {
     match known {
-        [] => "no limits are configured, give a `policy`".to_owned(),
+        [] => "no limits are configured; give a `policy`".to_owned(),
         known => format!("known limits are {}", known.join(", ")),
     }
 }

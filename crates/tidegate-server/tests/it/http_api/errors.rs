@@ -169,7 +169,7 @@ fn unknown_limits_list_a_bounded_number_of_known_ones() {
     let none = TestServer::configured("[limits]\n");
     assert_eq!(
         wrong(&none, "/v1/take", r#"{"key":"alice","limit":"nope"}"#),
-        ["limit: \"nope\" is not a configured limit; no limits are configured, give a `policy`"]
+        ["limit: \"nope\" is not a configured limit; no limits are configured; give a `policy`"]
     );
 }
 
