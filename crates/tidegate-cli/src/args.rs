@@ -31,7 +31,7 @@ Examples:
 
 Flags override the database, which overrides the environment, the file and the defaults. The
 database holds only limits, api, admission, gateway and provider settings; change them while the
-server runs with `tidegate config set` or the admin API. SIGHUP reads the file again.
+server runs with `tidegate config set` or the admin API. SIGHUP reloads the file.
 The file is the one given with --config, else ./tidegate.toml, else tidegate/tidegate.toml in
 $XDG_CONFIG_HOME or /etc. Every key of the file has an environment variable: [store] max_memory is
 TIDEGATE_STORE_MAX_MEMORY.
@@ -81,7 +81,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: ConfigAction,
     },
-    /// Create a token for the admin API, and the hash to put into the file
+    /// Create a token for the admin API, and its hash for the configuration file
     Key,
     /// Manage the settings database
     Db {
@@ -128,7 +128,7 @@ pub(crate) enum ConfigAction {
         #[arg(long)]
         json: bool,
     },
-    /// Set keys in the database, all or none
+    /// Set keys in the database: all of them, or none if one is invalid
     Set {
         /// Keys, such as limits.client.rate, each followed by its value, written as in an
         /// environment variable
@@ -141,7 +141,7 @@ pub(crate) enum ConfigAction {
         #[arg(required = true)]
         keys: Vec<String>,
     },
-    /// Show the changes in the database, the latest first
+    /// Show the changes in the database, latest first
     History {
         /// Maximum number of changes to show
         #[arg(long, default_value_t = 50)]

@@ -11,7 +11,7 @@ use tidegate_server::{ChangeError, CreateTokenError, DatabaseError, StartError};
 pub(crate) enum Failure {
     #[error("{0}\n{summary}", summary = error_count(.0))]
     Config(#[from] ConfigError),
-    #[error("TIDEGATE_LOG: {0}")]
+    #[error("TIDEGATE_LOG: {0}; use error, warn, info, debug or trace")]
     Log(#[from] tracing_subscriber::filter::ParseError),
     #[error("{0}\nconfiguration rejected: 1 error")]
     Unusable(ChangeError),
@@ -21,7 +21,7 @@ pub(crate) enum Failure {
         "no database is configured (database.url is \"none\"); set database.url or pass --database"
     )]
     NoDatabase,
-    #[error("{0:?} has no value; follow each key by its value")]
+    #[error("{0:?} has no value; follow each key with its value")]
     NoValue(String),
     #[error(transparent)]
     Database(#[from] DatabaseError),

@@ -85,11 +85,11 @@ impl Layers {
     /// # Errors
     /// [`ConfigError::Invalid`] with all violations of all layers.
     pub fn validate(&self) -> Result<Config, ConfigError> {
-        self.read(ReadContext::of(&self.environment))
+        self.read(ReadContext::new(&self.environment))
     }
 
-    /// Validates the merged layers strictly: also rejects what a program could start with, such as
-    /// an `api_key_env` whose variable is not set, or a fallback that can never be used.
+    /// Validates the merged layers strictly: also rejects errors that do not prevent a start, such
+    /// as an `api_key_env` whose variable is not set, or a fallback that can never be used.
     ///
     /// ```
     /// let text = "[providers.openai]\napi_key_env = \"OPENAI_API_KEY\"\n";
@@ -102,7 +102,7 @@ impl Layers {
     /// # Errors
     /// [`ConfigError::Invalid`] with all violations of all layers.
     pub fn validate_strictly(&self) -> Result<Config, ConfigError> {
-        self.read(ReadContext::to_check(&self.environment))
+        self.read(ReadContext::for_check(&self.environment))
     }
 
     fn read(&self, mut context: ReadContext<'_>) -> Result<Config, ConfigError> {
@@ -286,7 +286,7 @@ fn check_shadowed(shadow: &Shadow<'_>, context: &ReadContext<'_>) -> Option<Viol
         }
         (None, Node::Table(_)) => return None,
         (None, _) if is_section(&names) => Rule::NotTable,
-        (None, _) => patch::unknown(&names),
+        (None, _) => patch::unknown_key_rule(&names),
     };
     Some(Violation::at_names(&names, value, rule))
 }

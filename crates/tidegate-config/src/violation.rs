@@ -264,7 +264,7 @@ pub enum Rule {
     )]
     VariableNotSet(String),
     /// A fallback that calls can never use.
-    #[error("must not name {name:?}, calls never fall back to it: {why}")]
+    #[error("must not name {name:?}: calls never fall back to it because {why}")]
     UnsuitableFallback {
         /// Name of the fallback provider.
         name: String,

@@ -17,13 +17,13 @@ pub enum ChargeError {
     #[error("a decision needs at least one charge")]
     Empty,
     /// The list has more than [`MAX_CHARGES`] charges.
-    #[error("a decision has at most {MAX_CHARGES} charges, not {0}")]
+    #[error("a decision can have at most {MAX_CHARGES} charges, not {0}")]
     TooMany(usize),
     /// The key is empty or too long.
     #[error("the key of charge {0} {1}")]
     Key(usize, KeyError),
     /// The limiter belongs to another engine.
-    #[error("charge {0} is on a limiter of another engine")]
+    #[error("charge {0} is on a limiter of another engine; create all limiters with one engine")]
     OtherEngine(usize),
     /// The limit is a calendar quota and the charge has no windows.
     #[error("charge {0} is on a calendar quota and needs its windows")]

@@ -19,10 +19,10 @@ const FORMAT: u8 = 1;
 #[non_exhaustive]
 pub enum ReceiptError {
     /// The bytes are not a receipt.
-    #[error("not a receipt")]
+    #[error("the receipt is malformed")]
     Malformed,
     /// The format is not supported by this version.
-    #[error("receipt format {0} is unknown; this version reads format {FORMAT}")]
+    #[error("the receipt has format {0}, but this version reads format {FORMAT}")]
     Format(u8),
     /// The receipt was issued by another store, or before a restart.
     #[error("the receipt was issued by another store or before a restart")]

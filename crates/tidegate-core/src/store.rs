@@ -136,7 +136,7 @@ pub enum StoreError {
     #[error("the store is shared and cannot respond synchronously; await the request")]
     MustAwait,
     /// The store has no room for another hold or slot lease.
-    #[error("the store is full")]
+    #[error("the store has no room for another hold or slot lease; retry later")]
     Full,
     /// The store did not respond in time. The operation may have been executed.
     #[error("the store did not respond in time")]

@@ -25,7 +25,7 @@ use crate::upstream::http_service::HttpService;
 use crate::upstream::settings::Upstream;
 
 /// Builds a [`Gateway`].
-#[must_use = "a builder does nothing until `build` is called"]
+#[must_use = "call `build` to create the gateway"]
 pub struct GatewayBuilder {
     engine: Engine,
     upstreams: Vec<Upstream>,

@@ -8,7 +8,7 @@
 //! fails, and the layers around can still retry it. The rest is read as the caller reads the
 //! response. Dropping the call or its response drops the connection.
 //!
-//! Everything is bounded: gaps between pieces by a time-out, bodies by size, and bodies read in one
+//! Everything is bounded: gaps between pieces by a timeout, bodies by size, and bodies read in one
 //! go by total time as well.
 
 mod body;
@@ -43,7 +43,7 @@ use body::Bounds;
 use event_stream::EventStream;
 use head::Head;
 
-/// Default time-out for the response head and between pieces of the body: two minutes.
+/// Default timeout for the response head and between pieces of the body: two minutes.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Error type with which Anthropic reports a request that is too large.
@@ -107,7 +107,7 @@ impl<H> Adapter<H> {
         Self { http, settings: Arc::new(settings) }
     }
 
-    /// Sets the time-out for the head of the response, and between any two pieces of its body. A
+    /// Sets the timeout for the head of the response, and between any two pieces of its body. A
     /// response that is not streamed may take five times as long from its head to its end, and the
     /// body of an error at most five seconds in any case. Default: [`DEFAULT_TIMEOUT`].
     pub fn timeout(mut self, span: Duration) -> Self {

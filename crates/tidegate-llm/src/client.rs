@@ -1,6 +1,6 @@
 //! HTTP/1.1 client with TLS and connection pools.
 //!
-//! It follows no redirects, does not retry, and has no time-out except for connecting
+//! It follows no redirects, does not retry, and has no timeout except for connecting
 //! ([`set_connect_timeout`]); adapters bound the rest. A failed connection is reported as a
 //! [`ConnectionError`].
 //!
@@ -39,13 +39,13 @@ use future::ClientFuture;
 use pools::{ConnectOptions, Pools};
 pub use roots::Roots;
 
-/// Default connect time-out: ten seconds.
+/// Default connect timeout: ten seconds.
 pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sets the connect time-out in the extensions of a request: name resolution, TCP and TLS together.
+/// Sets the connect timeout in the extensions of a request: name resolution, TCP and TLS together.
 /// Default: [`DEFAULT_CONNECT_TIMEOUT`].
 ///
-/// Only requests with the same connect time-out share connections.
+/// Only requests with the same connect timeout share connections.
 ///
 /// ```
 /// use std::time::Duration;

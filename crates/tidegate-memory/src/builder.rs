@@ -28,7 +28,7 @@ pub enum MemoryError {
     #[error("max_memory must be at most 1 TiB, not {0} bytes")]
     TooMuch(usize),
     /// The operating system did not provide address space for the table.
-    #[error("cannot reserve address space for a table of {0} bytes")]
+    #[error("cannot reserve address space for a table of {0} bytes; lower max_memory")]
     NoAddressSpace(usize),
     /// The operating system did not provide random bytes.
     #[error("cannot get random bytes for the hash secret: {0}")]

@@ -2,7 +2,8 @@
 //!
 //! Few keys have either. A counting filter shows quickly that a key is not held, so that most
 //! decisions access only the main table. A hold is set under the lock of the key's home line, and
-//! decisions read the filter under that lock. Holds without effect may be forgotten at any time.
+//! decisions read the filter under that lock. Holds that no longer affect
+//! decisions may be dropped at any time.
 
 pub(crate) mod holds;
 pub(crate) mod leases;
@@ -59,7 +60,7 @@ impl SideTable {
         }
     }
 
-    /// Returns the size of the shards and the filter themselves, in bytes.
+    /// Returns the size of the shards and the filter in bytes, without the entries in the shards.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.shards) + size_of_val(&*self.filter)
     }
@@ -115,7 +116,7 @@ impl SideTable {
         Some(shard.holds.put(hash, until, refill, generation))
     }
 
-    /// Forgets the hold of a key. Returns whether there was one.
+    /// Drops the hold of a key. Returns whether there was one.
     pub(crate) fn release(&self, shard: &mut SideShard, hash: u64) -> bool {
         let was_held = shard.holds.remove(hash);
         if was_held {
@@ -124,7 +125,7 @@ impl SideTable {
         was_held
     }
 
-    /// Forgets holds and leases that have expired.
+    /// Drops holds that lapsed at least `idle` ago, and expired leases.
     pub(crate) fn clean(&self, idle: Duration, now: Time) {
         for shard in 0..SHARDS {
             let mut shard = self.lock(shard);
@@ -179,7 +180,7 @@ impl SideTable {
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "some of the bits are enough")]
     fn counter(&self, hash: u64) -> &AtomicU32 {
-        // Use other bits than `shard_of`.
+        // Use different bits from `shard_of`.
         &self.filter[(hash >> 8) as usize % COUNTERS]
     }
 }

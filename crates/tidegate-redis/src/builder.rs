@@ -29,7 +29,7 @@ use crate::store::RedisStore;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "a builder does nothing until `open` is called"]
+#[must_use = "call `open` to open the store"]
 pub struct RedisBuilder {
     address: Address,
     prefix: Option<String>,

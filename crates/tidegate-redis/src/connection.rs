@@ -67,7 +67,7 @@ impl Connection {
         match state.wait_for(|state| !matches!(state, ConnectionState::Connecting)).await.as_deref()
         {
             Ok(ConnectionState::Up(..)) => Ok(()),
-            Ok(ConnectionState::Down(fault)) => Err(fault.clone()),
+            Ok(ConnectionState::Down(error)) => Err(error.clone()),
             _ => Err(RedisStoreError::RuntimeEnded),
         }
     }
@@ -135,15 +135,15 @@ impl Connection {
                         let _ = broken.wait_for(|last| *last >= number).await;
                     }
                     tracing::warn!("connection to the shared store lost; reconnecting");
-                    let fault = RedisStoreError::NotConnected("the connection was lost".to_owned());
-                    self.state.send_replace(ConnectionState::Down(fault));
+                    let error = RedisStoreError::NotConnected("the connection was lost".to_owned());
+                    self.state.send_replace(ConnectionState::Down(error));
                 }
-                Err(fault) => {
+                Err(error) => {
                     let is_new = !matches!(*self.state.borrow(), ConnectionState::Down(_));
                     if is_new {
-                        tracing::warn!(error = %fault, "cannot connect to the shared store; retrying");
+                        tracing::warn!(%error, "cannot connect to the shared store; retrying");
                     }
-                    self.state.send_replace(ConnectionState::Down(fault));
+                    self.state.send_replace(ConnectionState::Down(error));
                 }
             }
             // Jitter, so that nodes that lost their server together do not reconnect together.

@@ -77,8 +77,7 @@ impl RedisStore {
             }
             (Policy::Concurrency(slots), _) if slots.lease().is_none() => tracing::warn!(
                 limit = limit.name(),
-                "slots without a lease stay taken if their holder dies or its call is lost; give the \
-                 limit a lease"
+                "concurrency limit has no lease: slots stay taken if their holder crashes; set a lease"
             ),
             _ => {}
         }

@@ -139,7 +139,7 @@ impl Server {
             None => StoredSettings::default(),
         };
         for warning in &self.plan.warnings {
-            tracing::warn!("{warning}");
+            tracing::warn!(%warning, "configuration warning");
         }
         let opened = match self.store.take() {
             Some(opened) => opened,

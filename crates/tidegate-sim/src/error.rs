@@ -32,7 +32,7 @@ pub enum BuildError {
     #[error("token slices need a limit of tokens per minute; set tokens_per_minute")]
     TokenSliceWithoutLimit,
     /// Two accounts have the same label or share a key.
-    #[error("account {label:?} has the label or a key of another account")]
+    #[error("account {label:?} shares its label or a key with another account")]
     DuplicateAccount {
         /// Label of the second account.
         label: String,

@@ -1,4 +1,4 @@
-//! A store that delays, fails or never answers, as the test requires.
+//! A store that delays, fails or never responds, as the test requires.
 //!
 //! It wraps another store, which decides. A [`Behaviour`] determines when submissions are executed
 //! and which operations fail; the test may change it at any time. The store counts submissions and
@@ -101,8 +101,8 @@ impl<S: Store> FaultyStore<S> {
     }
 
     /// Number of submissions that contained an operation of this kind.
-    pub fn submissions_with(&self, verb: OperationKind) -> usize {
-        self.counts.submissions_with(verb)
+    pub fn submissions_with(&self, kind: OperationKind) -> usize {
+        self.counts.submissions_with(kind)
     }
 
     /// Number of operations in all submissions.
@@ -111,8 +111,8 @@ impl<S: Store> FaultyStore<S> {
     }
 
     /// Number of operations of this kind in all submissions.
-    pub fn operations_by_kind(&self, verb: OperationKind) -> usize {
-        self.counts.operations_by_kind(verb)
+    pub fn operations_by_kind(&self, kind: OperationKind) -> usize {
+        self.counts.operations_by_kind(kind)
     }
 
     /// Number of submissions that wait to be executed or answered.
@@ -133,37 +133,37 @@ impl<S: Store> FaultyStore<S> {
         &self,
         timing: Timing,
         operations: &[Operation<'_>],
-        answers: &mut StoreResponses,
+        responses: &mut StoreResponses,
     ) {
         let _in_flight = self.in_flight.clone();
         match timing {
             Timing::AtOnce | Timing::WhenPolled => {}
             Timing::Deferred => tokio::task::yield_now().await,
             Timing::Gated => match self.gate.acquire().await {
-                Ok(opening) => opening.forget(),
+                Ok(permit) => permit.forget(),
                 Err(_) => unreachable!("the gate is never closed"),
             },
             Timing::After(span) => tokio::time::sleep(span).await,
             Timing::Never => std::future::pending::<()>().await,
             Timing::AnsweredLate => {
-                let mut late = StoreResponses::new();
-                self.execute(operations, &mut late).await;
+                let mut buffered = StoreResponses::new();
+                self.execute(operations, &mut buffered).await;
                 tokio::task::yield_now().await;
-                answers.extend(late);
+                responses.extend(buffered);
                 return;
             }
             Timing::RoundTrip(span) => {
-                let mut late = StoreResponses::new();
+                let mut buffered = StoreResponses::new();
                 tokio::time::sleep(span / 2).await;
-                self.execute(operations, &mut late).await;
+                self.execute(operations, &mut buffered).await;
                 tokio::time::sleep(span / 2).await;
-                answers.extend(late);
+                responses.extend(buffered);
                 return;
             }
             Timing::Each(span) => {
                 for operation in operations {
                     tokio::time::sleep(span).await;
-                    self.execute(&[*operation], answers).await;
+                    self.execute(&[*operation], responses).await;
                 }
                 return;
             }
@@ -172,22 +172,22 @@ impl<S: Store> FaultyStore<S> {
                 std::future::pending::<()>().await;
             }
         }
-        self.execute(operations, answers).await;
+        self.execute(operations, responses).await;
     }
 
     /// Executes the operations on the wrapped store, except those that fail.
-    async fn execute(&self, operations: &[Operation<'_>], answers: &mut StoreResponses) {
+    async fn execute(&self, operations: &[Operation<'_>], responses: &mut StoreResponses) {
         let behaviour = self.behaviour();
         let first = self.executed.fetch_add(operations.len(), Ordering::SeqCst);
         let operations = behaviour.answered(operations);
         if behaviour.is_exact() {
-            return self.store.submit(operations, answers).await;
+            return self.store.submit(operations, responses).await;
         }
         for (index, operation) in operations.iter().enumerate() {
             let context = OperationContext { operation, index, number: first + index };
             match behaviour.error(context) {
-                Some(error) => answers.push(Err(error)),
-                None => behaviour.decide(&self.store, operation, answers).await,
+                Some(error) => responses.push(Err(error)),
+                None => behaviour.decide(&self.store, operation, responses).await,
             }
         }
     }
@@ -197,15 +197,15 @@ impl<S: Store> Store for FaultyStore<S> {
     fn submit<'a>(
         &'a self,
         operations: &'a [Operation<'a>],
-        answers: &'a mut StoreResponses,
+        responses: &'a mut StoreResponses,
     ) -> Submission<'a> {
         self.counts.count(operations);
         match self.behaviour().timing(operations) {
             Timing::AtOnce => {
-                at_once(self.execute(operations, answers));
+                complete_at_once(self.execute(operations, responses));
                 Submission::Ready
             }
-            timing => Submission::Pending(Box::pin(self.run(timing, operations, answers))),
+            timing => Submission::Pending(Box::pin(self.run(timing, operations, responses))),
         }
     }
 
@@ -244,7 +244,7 @@ impl<S: fmt::Debug> fmt::Debug for FaultyStore<S> {
 ///
 /// # Panics
 /// If the future is pending.
-fn at_once(future: impl Future<Output = ()>) {
+fn complete_at_once(future: impl Future<Output = ()>) {
     let poll = pin!(future).poll(&mut Context::from_waker(Waker::noop()));
     assert!(poll.is_ready(), "the inner store must answer immediately");
 }

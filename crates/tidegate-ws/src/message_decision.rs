@@ -11,7 +11,7 @@ use crate::gate::types::UNKNOWN_TYPE;
 
 /// Decision on one message.
 #[derive(Debug)]
-#[must_use = "an ignored decision limits nothing"]
+#[must_use = "an unchecked decision limits nothing"]
 pub enum MessageDecision {
     /// Handle the message.
     Accepted(AcceptedMessage),
@@ -40,7 +40,7 @@ impl MessageDecision {
 ///
 /// A gate does not renew leases: a handler that takes longer than the lease of its slots loses them
 /// while it runs. Choose a lease longer than the slowest handler.
-#[must_use = "dropping it marks the message as handled"]
+#[must_use = "dropping the message marks it as handled"]
 pub struct AcceptedMessage {
     message_type: Option<Arc<str>>,
     _guard: InFlightGuard,

@@ -78,7 +78,7 @@ impl StoreHandle {
             Kind::Shared(store) => {
                 let mut answers = StoreResponses::new();
                 store.submit(&[operation], &mut answers).await;
-                answers.pop().unwrap_or_else(|| Err(missing_answer()))
+                answers.pop().unwrap_or_else(|| Err(missing_response()))
             }
         }
     }
@@ -156,9 +156,9 @@ pub fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
     }
 }
 
-/// The error of an operation that the store left unanswered.
-pub(crate) fn missing_answer() -> StoreError {
-    StoreError::Unavailable("the store returned fewer answers than operations".into())
+/// The error of an operation for which the store returned no response.
+pub(crate) fn missing_response() -> StoreError {
+    StoreError::Unavailable("the store returned fewer responses than operations".into())
 }
 
 /// The clock for the waits of a pacer and for the expiry of a pending count: the clock of a local

@@ -17,7 +17,7 @@ pub(super) fn write(
     writeln!(
         text,
         "A server that goes away for {} ms and comes back: {CALLERS} callers with a pause of 1 ms \
-         after each decision, ours under a guard with a time-out of {} ms, its breaker and rule \
+         after each decision, ours under a guard with a timeout of {} ms, its breaker and rule \
          local. All of {} repeats together; a call belongs to the phase in which it ended.\n",
         script.away.as_millis(),
         TIMEOUT.as_millis(),

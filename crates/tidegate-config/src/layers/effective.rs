@@ -77,14 +77,14 @@ impl Layers {
     #[must_use]
     pub fn effective(&self) -> Vec<EffectiveSetting> {
         let merged = self.merge().merged;
-        let mut context = ReadContext::of(&self.environment);
+        let mut context = ReadContext::new(&self.environment);
         let config = Config::read(&merged.tree, &mut context, &mut Vec::new());
         let mut shadowed_by_key: BTreeMap<Vec<&str>, Vec<(Source, String)>> = BTreeMap::new();
         for shadow in &merged.shadows {
             let by = shadow.by.iter().map(String::as_str).collect();
             shadowed_by_key.entry(by).or_default().push(shadowed_value(shadow));
         }
-        let mut found = Table::new();
+        let mut settings = RankedSettings::new();
         for (names, value) in leaves(&merged.tree) {
             let default = value.position.source == Source::Default;
             let shadowed = shadowed_by_key.remove(&names).unwrap_or_default();
@@ -97,10 +97,10 @@ impl Layers {
                 note: None,
                 place: (!default).then(|| self.origin(value.position).to_string()),
             };
-            found.insert(rank(&names), effective);
+            settings.insert(rank(&names), effective);
         }
-        apply_resolved_values(&config, &mut found);
-        found.into_values().collect()
+        apply_resolved_values(&config, &mut settings);
+        settings.into_values().collect()
     }
 }
 
@@ -130,23 +130,23 @@ impl EffectiveSetting {
 pub fn diff(old: &[EffectiveSetting], new: &[EffectiveSetting]) -> Vec<SettingChange> {
     let mut before: BTreeMap<&str, &EffectiveSetting> =
         old.iter().map(|it| (it.key.as_str(), it)).collect();
-    let changed = new.iter().filter_map(|it| changed(before.remove(it.key.as_str()), it));
-    let mut changed: Vec<_> = changed.collect();
-    let gone = before.into_values();
-    changed.extend(gone.map(|it| SettingChange {
+    let changes = new.iter().filter_map(|it| compare(before.remove(it.key.as_str()), it));
+    let mut changes: Vec<_> = changes.collect();
+    let removed = before.into_values();
+    changes.extend(removed.map(|it| SettingChange {
         key: it.key.clone(),
         old: Some(truncate(&it.value)),
         new: None,
         configured: None,
         source: None,
     }));
-    changed
+    changes
 }
 
-/// Compares one setting with its previous state.
-fn changed(before: Option<&EffectiveSetting>, after: &EffectiveSetting) -> Option<SettingChange> {
-    let in_force = |it: &EffectiveSetting| (it.value.clone(), it.source, it.configured.clone());
-    let same = before.filter(|before| in_force(before) == in_force(after));
+/// Compares one setting with its previous state. Returns `None` if nothing changed.
+fn compare(before: Option<&EffectiveSetting>, after: &EffectiveSetting) -> Option<SettingChange> {
+    let state = |it: &EffectiveSetting| (it.value.clone(), it.source, it.configured.clone());
+    let same = before.filter(|before| state(before) == state(after));
     if same.is_some_and(|before| before.shadowed == after.shadowed) {
         return None;
     }
@@ -168,9 +168,9 @@ fn changed(before: Option<&EffectiveSetting>, after: &EffectiveSetting) -> Optio
     })
 }
 
-/// Sort key for the order of the file: section, then user-user_names names, then key.
+/// Sort key for the order of the file: section, then names chosen by the user, then key.
 type Rank = (usize, Vec<String>, usize, String);
-type Table = BTreeMap<Rank, EffectiveSetting>;
+type RankedSettings = BTreeMap<Rank, EffectiveSetting>;
 
 fn rank(names: &[&str]) -> Rank {
     let section = keys::below("").iter().position(|section| names.first() == Some(section));
@@ -193,54 +193,59 @@ fn shadowed_value(shadow: &Shadow<'_>) -> (Source, String) {
 }
 
 /// Replaces configured values by those in use after bounds and provider defaults.
-fn apply_resolved_values(config: &Config, found: &mut Table) {
+fn apply_resolved_values(config: &Config, settings: &mut RankedSettings) {
     let state_dir = config.state_dir.value.to_string_lossy().into_owned();
-    set_resolved(found, &["state_dir"], &state_dir.into(), config.state_dir.source);
+    set_resolved(settings, &["state_dir"], &state_dir.into(), config.state_dir.source);
     for (name, provider) in &config.providers {
         let Setting { value, source } = provider.max_concurrent_requests;
         let concurrency = ["providers", name, "max_concurrent_requests"];
-        set_resolved(found, &concurrency, &value.get().into(), source);
+        set_resolved(settings, &concurrency, &value.get().into(), source);
         let auto_tune = &provider.auto_tune;
         let Setting { value: ceiling, source } = auto_tune.ceiling;
         set_resolved(
-            found,
+            settings,
             &["providers", name, "auto_tune", "ceiling"],
             &ceiling.get().into(),
             source,
         );
-        let shown = found.get_mut(&rank(&concurrency));
-        if let Some(shown) = shown.filter(|_| auto_tune.enabled.value) {
-            shown.note = Some(format!("auto-tuned from here, up to {ceiling}"));
+        let setting = settings.get_mut(&rank(&concurrency));
+        if let Some(setting) = setting.filter(|_| auto_tune.enabled.value) {
+            setting.note = Some(format!("auto-tuned from here, up to {ceiling}"));
         }
         let Setting { value, source } = provider.max_retries;
-        set_resolved(found, &["providers", name, "max_retries"], &value.into(), source);
+        set_resolved(settings, &["providers", name, "max_retries"], &value.into(), source);
         let Setting { value, source } = &provider.retry_statuses;
-        set_resolved(found, &["providers", name, "retry_statuses"], &json!(value), *source);
+        set_resolved(settings, &["providers", name, "retry_statuses"], &json!(value), *source);
         let breaker = &provider.breaker;
         let Setting { value, source } = breaker.enabled;
-        set_resolved(found, &["providers", name, "breaker"], &value.into(), source);
+        set_resolved(settings, &["providers", name, "breaker"], &value.into(), source);
         let Setting { value, source } = breaker.failures;
-        set_resolved(found, &["providers", name, "breaker_failures"], &value.get().into(), source);
+        set_resolved(
+            settings,
+            &["providers", name, "breaker_failures"],
+            &value.get().into(),
+            source,
+        );
         let Setting { value, source } = breaker.open_for;
         if source == Source::Default {
             let text = duration_text(value).into();
-            set_resolved(found, &["providers", name, "breaker_open_for"], &text, source);
+            set_resolved(settings, &["providers", name, "breaker_open_for"], &text, source);
         }
         if provider.ramp.is_on() {
             let Setting { value, source } = provider.ramp.floor;
-            set_resolved(found, &["providers", name, "ramp_floor"], &value.get().into(), source);
+            set_resolved(settings, &["providers", name, "ramp_floor"], &value.get().into(), source);
         }
         for (endpoint, limits) in &provider.endpoints {
             let Setting { value, source } = limits.max_concurrent_requests;
             let Some(value) = value.map(NonZeroU32::get) else { continue };
             let names = ["providers", name, "endpoints", endpoint, "max_concurrent_requests"];
-            set_resolved(found, &names, &value.into(), source);
+            set_resolved(settings, &names, &value.into(), source);
         }
         for (model, limits) in &provider.model_limits {
             let Setting { value, source } = limits.max_concurrent_requests;
             let Some(value) = value.map(NonZeroU32::get) else { continue };
             let names = ["providers", name, "models", model, "max_concurrent_requests"];
-            set_resolved(found, &names, &value.into(), source);
+            set_resolved(settings, &names, &value.into(), source);
         }
     }
 }
@@ -254,7 +259,7 @@ fn duration_text(span: Duration) -> String {
 }
 
 /// Sets the value in use, and keeps a different configured value beside it.
-fn set_resolved(found: &mut Table, names: &[&str], value: &Json, source: Source) {
+fn set_resolved(settings: &mut RankedSettings, names: &[&str], value: &Json, source: Source) {
     let text = value.to_string();
     let key = key_path::join(names);
     let new_entry = EffectiveSetting {
@@ -266,7 +271,7 @@ fn set_resolved(found: &mut Table, names: &[&str], value: &Json, source: Source)
         note: None,
         place: None,
     };
-    let entry = found.entry(rank(names)).or_insert(new_entry);
+    let entry = settings.entry(rank(names)).or_insert(new_entry);
     // A number from the environment may be stored as text.
     let same = entry.value == text || entry.value.trim_matches(['"', ' ']) == text;
     let configured = std::mem::replace(&mut entry.value, text);

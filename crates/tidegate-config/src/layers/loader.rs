@@ -22,7 +22,7 @@ use crate::values::setting::Source;
 /// # Ok::<(), tidegate_config::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-#[must_use = "a configuration is made by `load`"]
+#[must_use = "call `load` to read the configuration"]
 pub struct Loader {
     file: Option<PathBuf>,
     working_dir: PathBuf,

@@ -34,7 +34,7 @@ const MAX_STORED_CONCURRENCY: u64 = 100;
 /// # Ok::<(), tidegate_config::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[must_use = "a change is made by `apply`"]
+#[must_use = "a patch has no effect until it is applied with `apply`"]
 pub struct Patch {
     /// JSON values by key path; `None` unsets the key.
     changes: BTreeMap<String, Option<String>>,
@@ -52,18 +52,18 @@ impl Patch {
         })?;
         let mut violations = Vec::new();
         check_tables(&value, Path::Root, &mut violations);
-        let below = leaves(&value);
-        if below.len() > MAX_CHANGES {
+        let leaves = leaves(&value);
+        if leaves.len() > MAX_CHANGES {
             violations.push(violation(&[], Rule::TooManyKeys(MAX_CHANGES)));
         }
         if !violations.is_empty() {
             return Err(ConfigError::of_change(violations));
         }
         let change = |(names, value): (Vec<&str>, &Value<'_>)| {
-            let set = !matches!(value.node, Node::Null);
-            (key_path::join(&names), set.then(|| value.json().to_string()))
+            let is_set = !matches!(value.node, Node::Null);
+            (key_path::join(&names), is_set.then(|| value.json().to_string()))
         };
-        Ok(Self { changes: below.into_iter().map(change).collect() })
+        Ok(Self { changes: leaves.into_iter().map(change).collect() })
     }
 
     /// Sets a key, from text as in an environment variable (`8`, `50/s`, `true`) or from JSON.
@@ -87,46 +87,47 @@ impl Patch {
         self.changes.iter().map(|(key, value)| (key.as_str(), value.as_deref()))
     }
 
-    /// Returns `to` with this change applied. A key that is set removes conflicting keys: a `quota`
-    /// replaces a `rate`.
+    /// Returns `overrides` with this change applied. A key that is set removes conflicting
+    /// keys: a `quota` replaces a `rate`.
     #[must_use]
-    pub fn apply(&self, to: &Overrides) -> Overrides {
-        let mut after = to.clone();
+    pub fn apply(&self, overrides: &Overrides) -> Overrides {
+        let mut after = overrides.clone();
         let settings = after.settings_mut();
-        let set = || self.changes().filter_map(|(key, value)| Some((key, value?)));
+        let keys_to_set = || self.changes().filter_map(|(key, value)| Some((key, value?)));
         for (key, _) in self.changes().filter(|(_, value)| value.is_none()) {
-            let below = format!("{key}.");
+            let prefix = format!("{key}.");
             settings.remove(key);
             let inner =
-                settings.range(below.clone()..).take_while(|(path, _)| path.starts_with(&below));
+                settings.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
             let inner: Vec<_> = inner.map(|(path, _)| path.clone()).collect();
             inner.iter().for_each(|path| drop(settings.remove(path)));
         }
-        for (key, _) in set() {
+        for (key, _) in keys_to_set() {
             let Some(names) = key_path::parse(key) else { continue };
             let Some((last, table)) = names.split_last() else { continue };
             let prefix = format!("{}.", key_path::join(table));
             let siblings =
                 settings.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
-            let removed = |path: &&String| {
-                let kept = self.changes.contains_key(*path);
-                !kept && conflict(table, last, &path[prefix.len()..])
+            let is_removed = |path: &&String| {
+                let is_changed_too = self.changes.contains_key(*path);
+                !is_changed_too && conflict(table, last, &path[prefix.len()..])
             };
-            let removed: Vec<_> = siblings.map(|(path, _)| path).filter(removed).cloned().collect();
+            let removed: Vec<_> =
+                siblings.map(|(path, _)| path).filter(is_removed).cloned().collect();
             removed.iter().for_each(|path| drop(settings.remove(path)));
         }
-        settings.extend(set().map(|(key, value)| (key.to_owned(), value.to_owned())));
+        settings.extend(keys_to_set().map(|(key, value)| (key.to_owned(), value.to_owned())));
         after
     }
 
     /// Returns the settings that this change modifies, each with its new value: what must be
     /// written to the database.
     #[must_use]
-    pub fn difference(&self, from: &Overrides) -> Vec<(String, Option<String>)> {
-        let after = self.apply(from);
-        let removed = from.iter().filter(|(key, _)| after.get(key).is_none());
+    pub fn difference(&self, before: &Overrides) -> Vec<(String, Option<String>)> {
+        let after = self.apply(before);
+        let removed = before.iter().filter(|(key, _)| after.get(key).is_none());
         let removed = removed.map(|(key, _)| (key.to_owned(), None));
-        let set = after.iter().filter(|(key, value)| from.get(key) != Some(value));
+        let set = after.iter().filter(|(key, value)| before.get(key) != Some(value));
         removed.chain(set.map(|(key, value)| (key.to_owned(), Some(value.to_owned())))).collect()
     }
 
@@ -141,7 +142,7 @@ impl Patch {
             violations.push(violation(&[], Rule::TooManyKeys(MAX_CHANGES)));
         }
         for (key, value) in self.changes().take(MAX_CHANGES) {
-            violations.extend(check(key, value));
+            violations.extend(check_key(key, value));
         }
         if violations.is_empty() { Ok(()) } else { Err(ConfigError::of_change(violations)) }
     }
@@ -162,7 +163,7 @@ fn check_tables(value: &Value<'_>, path: Path<'_>, violations: &mut Vec<Violatio
 }
 
 /// Checks one key of a change.
-fn check(key: &str, value: Option<&str>) -> Option<Violation> {
+fn check_key(key: &str, value: Option<&str>) -> Option<Violation> {
     if exceeds(key, MAX_KEY_CHARS) {
         return Some(violation(&[key], Rule::TooLong(MAX_KEY_CHARS)));
     }
@@ -184,9 +185,9 @@ fn check(key: &str, value: Option<&str>) -> Option<Violation> {
     }
 }
 
-/// Returns whether `text` has more than `most` characters.
-fn exceeds(text: &str, most: usize) -> bool {
-    text.chars().nth(most).is_some()
+/// Returns whether `text` has more than `max` characters.
+fn exceeds(text: &str, max: usize) -> bool {
+    text.chars().nth(max).is_some()
 }
 
 /// Returns the maximum for a key in the database, if it is lower than in the file.
@@ -196,16 +197,16 @@ pub(crate) fn max_in_database(names: &[&str]) -> Option<u64> {
 
 fn violated_rule(names: &[&str], value: &Value<'_>) -> Option<Rule> {
     let Some(known) = keys::find(names) else {
-        return Some(unknown(names));
+        return Some(unknown_key_rule(names));
     };
-    if let Some(most) = max_in_database(names) {
-        return value.to_whole_between(1, most).err();
+    if let Some(max) = max_in_database(names) {
+        return value.to_whole_between(1, max).err();
     }
     known.check(value).err()
 }
 
 /// Returns the rule for an unknown key, with a suggestion for its first unknown part.
-pub(crate) fn unknown(names: &[&str]) -> Rule {
+pub(crate) fn unknown_key_rule(names: &[&str]) -> Rule {
     let mut pattern = String::new();
     for name in names {
         let known = keys::below(&pattern);

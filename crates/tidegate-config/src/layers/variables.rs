@@ -252,8 +252,9 @@ fn match_wildcards<'v>(pattern: &str, variable: &'v str) -> Vec<Vec<&'v str>> {
     };
     let Some(rest) = variable.strip_prefix(head) else { return Vec::new() };
     let is_name = |name: &str| {
-        let plain = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
-        name.starts_with(|c: char| c.is_ascii_uppercase()) && name.bytes().all(plain)
+        let is_allowed =
+            |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+        name.starts_with(|c: char| c.is_ascii_uppercase()) && name.bytes().all(is_allowed)
     };
     let ends = rest.char_indices().map(|(at, _)| at).filter(|at| is_name(&rest[..*at]));
     ends.flat_map(|at| {

@@ -64,7 +64,7 @@ impl KnownKey {
         let own_default =
             defaults.iter().find(|(known, _)| known == path).map(|(_, value)| value.clone());
         let named_default =
-            |(known, value): &(String, Json)| Some((name_at(path, known)?, value.clone()));
+            |(known, value): &(String, Json)| Some((wildcard_match(path, known)?, value.clone()));
         let flag = Key::ALL.into_iter().find(|key| key.path() == path).map(Key::flag);
         KeyDescription {
             path,
@@ -81,18 +81,18 @@ impl KnownKey {
         }
     }
 
-    /// Describes the accepted values. What the kind does not tell comes from the errors that the
-    /// check returns for invalid values.
+    /// Describes the accepted values, by the kind of the key and by the errors that its check
+    /// returns for invalid values.
     fn values(&self) -> String {
         match self.kind() {
             ValueKind::Switch => "`true` or `false`".to_owned(),
             ValueKind::Words(words) => format!("one of `{}`", words.join("`, `")),
-            ValueKind::Whole(least, u64::MAX) => format!("a whole number, at least {least}"),
-            ValueKind::Whole(least, most) => {
+            ValueKind::Whole(min, u64::MAX) => format!("a whole number, at least {min}"),
+            ValueKind::Whole(min, max) => {
                 let names: Vec<_> = self.path().split('.').collect();
-                let stored = max_in_database(&names);
-                let stored = stored.map(|most| format!("; at most {most} in the database"));
-                format!("a whole number from {least} to {most}{}", stored.unwrap_or_default())
+                let max_stored = max_in_database(&names);
+                let max_stored = max_stored.map(|max| format!("; at most {max} in the database"));
+                format!("a whole number from {min} to {max}{}", max_stored.unwrap_or_default())
             }
             ValueKind::Number => {
                 let rules = self.rules([-1.0, f64::MAX].map(|it| Node::Number(Number::Float(it))));
@@ -104,8 +104,8 @@ impl KnownKey {
             }
             DURATION => {
                 let zero = self.check(&Value::text("0ms"));
-                let least = if zero.is_ok() { "0ms" } else { "1ms" };
-                format!("a duration from {least} to 24h, such as `500ms`, `10s`, `2m`")
+                let min = if zero.is_ok() { "0ms" } else { "1ms" };
+                format!("a duration from {min} to 24h, such as `500ms`, `10s`, `2m`")
             }
             ValueKind::Size => self.rules(["", "1B", "9999999TiB"].map(text)),
             ValueKind::Texts => match self.rules(["\u{0}"].map(text)).as_str() {
@@ -126,8 +126,9 @@ impl KnownKey {
             let Err(rule) = self.check(&Value::from(node)) else { continue };
             let rule = rule.to_string();
             // Strip what precedes the description of valid values, including a repeated value.
-            let says = ["must be ", " is not "].into_iter().find_map(|word| rule.split_once(word));
-            let rule = says.map_or(rule.as_str(), |(_, rule)| rule).to_owned();
+            let description =
+                ["must be ", " is not "].into_iter().find_map(|word| rule.split_once(word));
+            let rule = description.map_or(rule.as_str(), |(_, rule)| rule).to_owned();
             rules.extend((!rules.contains(&rule)).then_some(rule));
         }
         rules.join("; ")
@@ -147,7 +148,7 @@ fn defaults() -> Vec<(String, Json)> {
 }
 
 /// Returns the part of `path` that matches the wildcard of `pattern`.
-fn name_at(pattern: &str, path: &str) -> Option<String> {
+fn wildcard_match(pattern: &str, path: &str) -> Option<String> {
     let (before, after) = pattern.split_once('*')?;
     let name = path.strip_prefix(before)?.strip_suffix(after)?;
     (!name.contains('.')).then(|| name.to_owned())

@@ -110,8 +110,8 @@ impl FromStr for Entry {
         }
         let domain = host.strip_prefix("*.").or_else(|| host.strip_prefix('.')).unwrap_or(host);
         let domain = domain.trim_end_matches('.').to_ascii_lowercase();
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-        if domain.is_empty() || !domain.bytes().all(plain) {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if domain.is_empty() || !domain.bytes().all(is_allowed) {
             return Err(NoProxyError);
         }
         Ok(Self { host: Host::Domain(domain), port })

@@ -42,8 +42,8 @@ pub(crate) use models::KEYS as MODEL_KEYS;
 pub use models::ModelConfig;
 use models::Models;
 pub use ramp::RampConfig;
-pub(crate) use read::name_of_variable;
-use read::{base_url, check_name, dialect};
+pub(crate) use read::variable_name;
+use read::{base_url, check_provider_name, dialect};
 use retry_statuses::statuses;
 
 use crate::layers::tree::leaves;
@@ -257,7 +257,7 @@ impl ProviderConfig {
         config.tier.replace(fields.setting("tier", tier));
         config
             .api_key_env
-            .replace(fields.setting("api_key_env", |value| name_of_variable(value).map(Some)));
+            .replace(fields.setting("api_key_env", |value| variable_name(value).map(Some)));
         config.credential = api_key(name, config.api_key_env.value.as_deref(), fields, context);
         config.ca_file.replace(fields.setting("ca_file", |value| roots::file(value).map(Some)));
         if config.ca_file.value.is_some() {
@@ -348,7 +348,7 @@ pub(crate) fn read(
     let known = table::below("providers.*");
     let mut plans = BTreeMap::new();
     for entry in fields.entries() {
-        if let Err(rule) = check_name(&entry.key) {
+        if let Err(rule) = check_provider_name(&entry.key) {
             fields.report(&entry.key, rule);
         }
         let path = Path::Key(&path, &entry.key);

@@ -12,7 +12,8 @@ use crate::warning::Warning;
 #[derive(Debug)]
 pub(crate) struct ReadContext<'c> {
     pub(crate) environment: &'c Environment,
-    /// Maximum concurrency of values that were not set for this program specifically.
+    /// Maximum of concurrency limits that do not come from the file, a flag or a `TIDEGATE_`
+    /// variable.
     pub(crate) cap: NonZeroU32,
     /// `MAX_CONCURRENT_THREADS`, if it is set. It also limits auto-tuning.
     pub(crate) explicit_cap: Option<NonZeroU32>,
@@ -23,24 +24,24 @@ pub(crate) struct ReadContext<'c> {
 /// What the configuration is read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// To run: tolerates what a program can start with.
+    /// To run: errors that do not prevent a start become warnings.
     Run,
     /// To check: reports every error.
     Check,
 }
 
 impl<'c> ReadContext<'c> {
-    pub(crate) fn of(environment: &'c Environment) -> Self {
-        let given = environment.get("MAX_CONCURRENT_THREADS");
-        let (cap, warning) = resolve_concurrency_cap(given);
-        let explicit_cap = given.map(|_| cap);
+    pub(crate) fn new(environment: &'c Environment) -> Self {
+        let configured = environment.get("MAX_CONCURRENT_THREADS");
+        let (cap, warning) = resolve_concurrency_cap(configured);
+        let explicit_cap = configured.map(|_| cap);
         let warnings = warning.map(Warning::Cap).into_iter().collect();
         Self { environment, cap, explicit_cap, warnings, purpose: Purpose::Run }
     }
 
-    /// Creates a context for a strict check, which also reports what a program could start with.
-    pub(crate) fn to_check(environment: &'c Environment) -> Self {
-        Self { purpose: Purpose::Check, ..Self::of(environment) }
+    /// Creates a context for a strict check, which also reports errors that do not prevent a start.
+    pub(crate) fn for_check(environment: &'c Environment) -> Self {
+        Self { purpose: Purpose::Check, ..Self::new(environment) }
     }
 
     /// Returns whether this is a strict check.

@@ -23,7 +23,7 @@ pub(crate) fn redacted(names: &[&str], value: &Value<'_>) -> Json {
             let proxy = proxy::proxy(value).ok();
             or_redacted(proxy.map(|it| it.map_or("none".to_owned(), |it| it.to_string())))
         }
-        ["providers", _, "api_key_env"] => or_redacted(providers::name_of_variable(value).ok()),
+        ["providers", _, "api_key_env"] => or_redacted(providers::variable_name(value).ok()),
         ["admin", "read_tokens" | "write_tokens"] => {
             let hash =
                 |text: &str| or_redacted(text.parse().ok().map(|it: TokenHash| it.to_string()));

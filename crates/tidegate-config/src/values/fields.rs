@@ -65,8 +65,8 @@ fn write_key(f: &mut fmt::Formatter<'_>, key: &str) -> fmt::Result {
     if is_secret(key) {
         return f.write_str("\"...\"");
     }
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"_-?".contains(&b);
-    if key.len() <= SHOWN && !key.is_empty() && key.bytes().all(plain) {
+    let is_bare = |b: u8| b.is_ascii_alphanumeric() || b"_-?".contains(&b);
+    if key.len() <= SHOWN && !key.is_empty() && key.bytes().all(is_bare) {
         return f.write_str(key);
     }
     match key.char_indices().nth(SHOWN) {

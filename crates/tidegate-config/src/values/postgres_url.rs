@@ -54,7 +54,7 @@ pub enum PostgresUrlError {
     )]
     Parameter,
     /// An unknown `sslmode`.
-    #[error("must have one of the sslmodes disable, prefer, require, verify-ca and verify-full")]
+    #[error("must have the sslmode disable, prefer, require, verify-ca or verify-full")]
     SslMode,
     /// User or password among the query parameters, where they might be shown.
     #[error(

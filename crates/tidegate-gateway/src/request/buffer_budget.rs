@@ -26,7 +26,7 @@ pub(crate) const MAX_SMALL: usize = 256 * 1_024;
 /// The budget is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BufferBudgetExceeded {
-    #[error("large bodies of this address already use its share of the buffer memory")]
+    #[error("large bodies from this address already use its share of the buffer memory")]
     Peer,
     #[error("too many large bodies are being received")]
     All,

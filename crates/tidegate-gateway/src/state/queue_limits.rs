@@ -39,7 +39,7 @@ impl QueueFull {
     pub(crate) const fn subject(self) -> &'static str {
         match self {
             Self::Account => "with this key",
-            Self::Peer => "of this address",
+            Self::Peer => "from this address",
             Self::Tenant => "of this tenant",
         }
     }

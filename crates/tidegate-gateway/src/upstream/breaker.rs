@@ -220,7 +220,7 @@ impl fmt::Debug for ProviderBreaker {
 }
 
 /// An admitted attempt. If dropped without an outcome, it is not counted: its caller disconnected.
-#[must_use = "an attempt must be settled"]
+#[must_use = "dropping an attempt discards its outcome"]
 pub(crate) struct AdmittedAttempt {
     breaker: Arc<Inner>,
     /// Model and key.

@@ -137,7 +137,7 @@ async fn a_stalled_stream_is_retried_before_its_first_event_and_aborted_after() 
     let first = response.body_mut().frame().await.unwrap().unwrap();
     assert_eq!(first.into_data().unwrap(), EVENT);
     let error = response.body_mut().frame().await.unwrap().unwrap_err();
-    let text = "the provider stopped sending: idle time-out: nothing received for 50ms";
+    let text = "the provider stopped sending: idle timeout: nothing received for 50ms";
     assert_eq!(error.to_string(), text);
     assert!(is_idle(&gateway));
 }

@@ -67,7 +67,7 @@ async fn no_first_byte_is_a_504_naming_the_timeout() {
         assert_eq!(
             response.json()["error"]["message"],
             format!(
-                "Tidegate: openai did not answer in time: first-byte time-out: \
+                "Tidegate: openai did not answer in time: first-byte timeout: \
                  the response did not begin within {text}"
             )
         );

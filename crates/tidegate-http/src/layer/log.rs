@@ -39,7 +39,7 @@ impl LayerLog {
             tracing::error!(
                 error = error as &dyn std::error::Error,
                 suppressed,
-                "limits not checked"
+                "rate limit check failed"
             );
         }
     }
@@ -50,7 +50,7 @@ impl LayerLog {
             tracing::error!(
                 error = error as &dyn std::error::Error,
                 suppressed,
-                "cost not settled"
+                "settlement failed"
             );
         }
     }

@@ -16,7 +16,7 @@ use crate::call::{BoxError, ConnectionFailure};
 const MAX_BODY: usize = 64 * 1_024 * 1_024;
 /// Maximum size of an error body: 1 MiB.
 const MAX_ERROR: usize = 1_024 * 1_024;
-/// Total time of a response as a multiple of the idle time-out. Providers may send keep-alives
+/// Total time of a response as a multiple of the idle timeout. Providers may send keep-alives
 /// while a call is queued; with the default of two minutes this allows ten, which is DeepSeek's
 /// maximum.
 const MAX_IDLE_TIMEOUTS: u32 = 5;
@@ -46,7 +46,7 @@ enum OnExcess {
 }
 
 impl Bounds {
-    /// Returns the bounds of a response in one piece, given the idle time-out.
+    /// Returns the bounds of a response in one piece, given the idle timeout.
     pub(super) const fn for_response(idle: Duration) -> Self {
         let total = idle.saturating_mul(MAX_IDLE_TIMEOUTS);
         Self { idle, total, size: MAX_BODY, on_excess: OnExcess::Reject }

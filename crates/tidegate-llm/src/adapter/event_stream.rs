@@ -75,7 +75,7 @@ where
     fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(body) = &mut self.body else { return Poll::Ready(()) };
         let frame = body.as_mut().poll_frame(context);
-        // Data after the end marker does not extend the time-out.
+        // Data after the end marker does not extend the timeout.
         let is_late = self.decoder.is_finished() && self.idle_timer.deadline() <= Instant::now();
         if is_late || frame.is_pending() && self.idle_timer.as_mut().poll(context).is_ready() {
             self.finish(Err(BodyError::Connection(ConnectionFailure::TimedOut, None)));

@@ -27,7 +27,7 @@ pub enum ConnectionFailure {
     HostNotFound,
     /// The certificate was rejected, or the TLS handshake failed.
     Tls,
-    /// No connection was made within the connect time-out.
+    /// No connection was made within the connect timeout.
     ConnectTimedOut,
     /// The connection failed for another reason.
     NotConnected,
@@ -65,7 +65,7 @@ impl ConnectionFailure {
             Self::Refused => Some("connection refused"),
             Self::HostNotFound => Some("host name cannot be resolved"),
             Self::Tls => Some("TLS handshake failed"),
-            Self::ConnectTimedOut => Some("connect time-out"),
+            Self::ConnectTimedOut => Some("connect timeout"),
             Self::NotConnected | Self::TimedOut | Self::Closed => None,
         }
     }
@@ -125,7 +125,7 @@ pub enum ConnectionError {
     /// The root certificates of the system could not be loaded.
     #[error("the root certificates of the system cannot be loaded: {0}")]
     NoRoots(#[source] io::Error),
-    /// Name resolution, TCP and TLS together took longer than the connect time-out.
+    /// Name resolution, TCP and TLS together took longer than the connect timeout.
     #[error("no connection within {0:?}")]
     TimedOut(Duration),
     /// The proxy itself cannot be reached.
@@ -148,10 +148,10 @@ pub enum ConnectionError {
         reason: Cow<'static, str>,
     },
     /// The request was sent, and the response did not begin in time.
-    #[error("first-byte time-out: the response did not begin within {0:?}")]
+    #[error("first-byte timeout: the response did not begin within {0:?}")]
     FirstByte(Duration),
     /// The response began and then stalled.
-    #[error("idle time-out: nothing received for {0:?}")]
+    #[error("idle timeout: nothing received for {0:?}")]
     Idle(Duration),
     /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]

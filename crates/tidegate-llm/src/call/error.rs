@@ -57,7 +57,8 @@ pub enum CallError {
     QuotaExhausted(Box<Failure>),
     /// The circuit breaker of the provider is open after repeated failures. Nothing was sent.
     #[error(
-        "not sent to {provider} after repeated failures: the circuit breaker is open for {}s more",
+        "not sent to {provider} after repeated failures: the circuit breaker stays open for \
+         another {}s",
         after.as_secs_f64().ceil()
     )]
     CircuitOpen {

@@ -1,4 +1,4 @@
-//! Connects to servers: name resolution, TCP and TLS within one time-out, with typed errors.
+//! Connects to servers: name resolution, TCP and TLS within one timeout, with typed errors.
 
 use std::future::poll_fn;
 use std::io;
@@ -163,7 +163,7 @@ impl Cause {
             }
             match error.downcast_ref::<io::Error>() {
                 Some(io) if io.kind() == io::ErrorKind::ConnectionRefused => return Self::Refused,
-                // A time-out of the operating system is not ours and is reported as such.
+                // A timeout of the operating system is not ours and is reported as such.
                 Some(io) if io.kind() == io::ErrorKind::TimedOut && io.raw_os_error().is_none() => {
                     return Self::TimedOut;
                 }

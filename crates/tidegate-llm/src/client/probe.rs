@@ -19,7 +19,7 @@ use crate::proxy::Proxy;
 
 impl<B> Client<B> {
     /// Checks whether a server can be reached with these options: name resolution, TCP and TLS
-    /// within the time-out, through the proxy if one is set. Nothing is sent to the server, except
+    /// within the timeout, through the proxy if one is set. Nothing is sent to the server, except
     /// for a `HEAD` request if an `http://` URL goes through a proxy, since only the response tells
     /// then.
     ///

@@ -21,7 +21,7 @@ use crate::call::{CallError, ConnectionFailure};
 /// # let _ = (late, slow, half, dead);
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "a step does nothing until a mock has it"]
+#[must_use = "a step does nothing until it is added to a mock"]
 pub struct Step {
     pub(super) outcome: Outcome,
     pub(super) delay: Duration,

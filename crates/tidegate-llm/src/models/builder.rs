@@ -19,7 +19,7 @@ use crate::settings::{ChainLink, FallbackSettings, RateLimitSettings, RetryParam
 /// Builder of a [`Model`]. Each module is turned on or off, or given settings of its own; by
 /// default it follows the registry.
 #[derive(Clone, Debug)]
-#[must_use = "a model is made by `build`"]
+#[must_use = "call `build` to create the model"]
 pub struct ModelBuilder {
     models: Models,
     provider: Provider,

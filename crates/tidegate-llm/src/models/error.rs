@@ -53,7 +53,7 @@ pub enum LoadError {
     NotLoaded(Provider),
     /// The account already has other limits, and the registry is strict.
     #[error(
-        "limits of {provider} are {present} already, not {wanted}: \
+        "{provider} already has the limits {present}, not {wanted}: \
          use `Models::reconfigure` to change them"
     )]
     Conflict {

@@ -24,7 +24,7 @@ use crate::settings::{
 use crate::telemetry::{Observer, tracing_observer};
 
 /// Builder of [`Models`].
-#[must_use = "a registry is made by `build`"]
+#[must_use = "call `build` to create the registry"]
 pub struct ModelsBuilder {
     inner: Inner,
 }
@@ -111,8 +111,7 @@ impl ModelsBuilder {
     }
 
     /// Sets the providers to fall back to, in this order, at most ten: `anthropic`, or one of its
-    /// models as `anthropic/claude-sonnet`. Used by models that
-    /// turn fallback on and name no others.
+    /// models as `anthropic/claude-sonnet`. Used by models that turn fallback on and name no others.
     pub fn fallback_to(mut self, chain: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.inner.fallback.chain = Some(chain.into_iter().map(Into::into).collect());
         self
@@ -136,8 +135,8 @@ impl ModelsBuilder {
         self
     }
 
-    /// Makes loading fail if a model asks for other limits than its account has, instead of logging
-    /// a warning.
+    /// Makes loading a model fail, instead of logging a warning, if the model is configured with
+    /// different limits from those of its account.
     pub fn strict(mut self) -> Self {
         self.inner.strict = true;
         self

@@ -15,8 +15,8 @@ const MAX_DEBT: u64 = 10_000_000;
 
 /// Limiters of one constraint. Buckets of the same constraint differ by their key.
 ///
-/// They have an engine of their own, so that their names are dropped with them. Names in the store
-/// are derived from the constraint, so limiters that are created again find their buckets
+/// They have an engine of their own, so that their names are freed when they are dropped. Names in
+/// the store are derived from the constraint, so limiters that are created again find their buckets
 /// unchanged.
 #[derive(Debug)]
 pub(super) struct Limits {
@@ -26,8 +26,8 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Creates the limiters of a constraint. One that cannot be created is left out with a warning,
-    /// which valid constraints never cause.
+    /// Creates the limiters of a constraint. Logs a warning and skips a limiter that cannot be
+    /// created; this does not happen with a valid constraint.
     pub(super) fn new(store: &Arc<MemoryStore>, constraint: &Constraint) -> Self {
         let engine = Engine::on(store.clone());
         let text = constraint.to_string();
@@ -35,7 +35,7 @@ impl Limits {
         let mut add = |dimension, what, limiter: Result<Limiter, BoxError>| match limiter {
             Ok(limiter) => limiters.push((dimension, limiter)),
             Err(error) => {
-                tracing::warn!(what, %error, "cannot create a limit of a plan; it is not enforced")
+                tracing::warn!(what, %error, "limiter creation failed; limit not enforced")
             }
         };
         for dimension in Dimension::ALL {

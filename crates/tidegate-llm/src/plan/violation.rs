@@ -18,7 +18,10 @@ pub(crate) enum Rule {
     #[error("must be a time zone such as UTC or America/Los_Angeles")]
     Zone,
     /// The token total is set together with its parts.
-    #[error("is the total; set either it or input_tokens_per_minute and output_tokens_per_minute")]
+    #[error(
+        "is the total of input and output; set either it or input_tokens_per_minute and \
+         output_tokens_per_minute"
+    )]
     TotalOrParts,
     /// A time zone is set without the daily quota.
     #[error("must not be set without requests_per_day")]

@@ -49,17 +49,17 @@ impl Holds {
         hold.until
     }
 
-    /// Forgets the hold of a key. Returns whether there was one.
+    /// Drops the hold of a key. Returns whether there was one.
     pub(crate) fn remove(&mut self, hash: u64) -> bool {
         self.keys.remove(&hash).is_some()
     }
 
-    /// Forgets holds that lapsed at least `idle` ago, and calls `gone` for each.
-    pub(crate) fn expire(&mut self, idle: Duration, now: Time, mut gone: impl FnMut(u64)) {
+    /// Drops holds that lapsed at least `idle` ago, and calls `on_removed` for each.
+    pub(crate) fn expire(&mut self, idle: Duration, now: Time, mut on_removed: impl FnMut(u64)) {
         self.keys.retain(|hash, hold| {
             let kept = hold.lapses.after(idle) > now;
             if !kept {
-                gone(*hash);
+                on_removed(*hash);
             }
             kept
         });

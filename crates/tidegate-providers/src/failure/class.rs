@@ -8,7 +8,7 @@ use crate::reported_limits::Dimension;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Class {
-    /// A retry may help: server error, time-out or broken connection.
+    /// A retry may help: server error, timeout or broken connection.
     Transient,
     /// The provider is overloaded: a retry may help, with fewer concurrent calls.
     Overloaded,

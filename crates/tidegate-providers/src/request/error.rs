@@ -5,13 +5,13 @@
 #[non_exhaustive]
 pub enum RequestError {
     /// The base URL cannot be parsed.
-    #[error("the base URL is not a URL: it must be like `https://api.openai.com/v1`")]
+    #[error("the base URL is not a URL: use one such as `https://api.openai.com/v1`")]
     InvalidBaseUrl,
     /// The base URL does not begin with `http://` or `https://` and a host.
     #[error("the base URL must begin with `http://` or `https://` and a host")]
     BaseUrlWithoutHost,
     /// The base URL has a query, which cannot precede a path.
-    #[error("the base URL has a query: remove everything from `?` on")]
+    #[error("the base URL has a query: remove the `?` and everything after it")]
     BaseUrlWithQuery,
     /// The base URL contains a user or a password.
     #[error("the base URL contains credentials: pass them as a credential")]
@@ -33,7 +33,7 @@ pub enum RequestError {
     RoutePath,
     /// The text is not the address of a proxy.
     #[error(
-        "must be the address of an HTTP proxy, such as http://proxy.internal:3128, perhaps with \
+        "must be the address of an HTTP proxy, such as http://proxy.internal:3128, optionally with \
          user:password@ before the host"
     )]
     ProxyAddress,

@@ -118,10 +118,10 @@ impl std::fmt::Debug for Name {
 
 /// Writes `part` escaped: without separators and braces, and never empty.
 fn escape(part: &str, into: &mut String) {
-    let plain = |b: u8| !matches!(b, b':' | b'%' | b'{' | b'}');
+    let is_unescaped = |b: u8| !matches!(b, b':' | b'%' | b'{' | b'}');
     if part.is_empty() {
         into.push('%');
-    } else if part.bytes().all(plain) {
+    } else if part.bytes().all(is_unescaped) {
         into.push_str(part);
     } else {
         for c in part.chars() {

@@ -112,7 +112,7 @@ mod tests {
         }
         let detail = |error: DatabaseError| detail(&error.into());
         assert!(detail(DatabaseError::NewFormat { found: 3, known: 2 }).contains("run that one"));
-        assert!(detail(DatabaseError::Foreign).contains("choose another one"));
+        assert!(detail(DatabaseError::Foreign).contains("choose another file"));
         assert!(detail(DatabaseError::Damaged("torn".into())).contains("restore it"));
     }
 

@@ -183,9 +183,9 @@ impl AdminService {
     fn authorize<T>(&self, request: &Request<T>, role: Role) -> Result<ChangeOrigin, Status> {
         match self.config.parts().tokens.authenticate(request.metadata().as_ref(), role) {
             Ok(caller) => Ok(caller.note("rpc", request.extensions().get().copied())),
-            Err(AuthError::NoToken | AuthError::UnknownToken) => {
-                Err(Status::unauthenticated("a valid token is required: authorization: Bearer ..."))
-            }
+            Err(AuthError::NoToken | AuthError::UnknownToken) => Err(Status::unauthenticated(
+                "a valid token is required; send `authorization: Bearer TOKEN`",
+            )),
             Err(AuthError::ReadOnly) => Err(Status::permission_denied("this token is read-only")),
         }
     }

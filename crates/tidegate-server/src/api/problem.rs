@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use tidegate::StoreError;
 use tidegate::guard::NotCalled;
 use tidegate_config::Violation;
+use tidegate_core::ReceiptError;
 use tidegate_http::field::RetryAfter;
 use tidegate_http::host::HostError;
 use tidegate_http::problem::{FieldError, Problem as Document, ProblemType};
@@ -29,11 +30,11 @@ pub(crate) enum Problem {
     Incomplete,
     #[error("the body did not arrive in time")]
     SlowBody,
-    #[error("a body can have at most {MAX_BODY} bytes")]
+    #[error("the body must have at most {MAX_BODY} bytes")]
     TooLarge,
     #[error("the body must be JSON, with exactly one header content-type: application/json")]
     NotJsonType,
-    /// Nothing is at this path. The text lists what is available.
+    /// There is nothing at this path. The text lists what is available.
     #[error("{0}")]
     NotFound(String),
     #[error("this path does not support this method; the header `allow` lists those it does")]
@@ -44,9 +45,9 @@ pub(crate) enum Problem {
     Store(StoreError),
     #[error(transparent)]
     Permits(#[from] PermitsError),
-    #[error("at most {0} requests can wait for this; retry later")]
+    #[error("the queue is full: at most {0} requests can wait; retry later")]
     QueueFull(usize),
-    #[error("the server is shutting down and accepts no waiting requests")]
+    #[error("the server is shutting down and rejects requests that would wait")]
     Stopping,
     #[error("cannot wait for a permit: {0}")]
     CannotWait(String),
@@ -100,11 +101,17 @@ impl From<StoreError> for Problem {
         match error {
             StoreError::Receipt(error) => Self::Invalid(vec![FieldError {
                 field: "receipt".to_owned(),
-                rule: error.to_string(),
+                rule: receipt_rule(error),
             }]),
             other => Self::Store(other),
         }
     }
+}
+
+/// Describes a receipt error without its subject, which is the name of the field.
+pub(super) fn receipt_rule(error: ReceiptError) -> String {
+    let text = error.to_string();
+    text.strip_prefix("the receipt ").map(str::to_owned).unwrap_or(text)
 }
 
 /// Returns a hint for a host that is not served.

@@ -39,7 +39,7 @@ impl ActiveConfig {
                     events.publish(&Event::Config { revision, changes, door, who: who.clone() });
                 }
                 for warning in &applied.warnings {
-                    tracing::warn!(door, "{warning}");
+                    tracing::warn!(door, %warning, "configuration warning");
                     events.publish(&Event::Warning { message: warning.to_string() });
                 }
             }

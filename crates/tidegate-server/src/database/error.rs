@@ -76,7 +76,7 @@ pub enum DatabaseError {
         most: usize,
     },
     /// The file is a database of another program.
-    #[error("the file is a database of another program; choose another one")]
+    #[error("the file is a database of another program; choose another file")]
     Foreign,
     /// The content is inconsistent or cannot be read.
     #[error("the database is damaged: {}; restore it from a backup", with_sources(.0.as_ref()))]

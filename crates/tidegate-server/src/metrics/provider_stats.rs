@@ -159,7 +159,7 @@ impl MetricsWriter<'_> {
     fn holds(&mut self, stats: &[ProviderStats]) -> fmt::Result {
         self.family(
             "tidegate_llm_holds",
-            "Models of accounts on hold, to which no calls are sent",
+            "Models on hold, counted per account; no calls are sent to them",
             MetricType::Gauge,
             stats.iter().map(|f| ([("provider", &*f.provider)], ConstGauge::new(f.holds.0))),
         )?;

@@ -46,7 +46,7 @@ type ProvidersSource =
 pub(crate) struct AdmissionStats {
     /// Pending requests: the number counted here or the last one reported, whichever is larger.
     pub(crate) pending: usize,
-    /// All requests are rejected while more than this are pending.
+    /// Number of pending requests above which all requests are rejected.
     pub(crate) threshold: Option<usize>,
 }
 
@@ -100,7 +100,7 @@ impl ScrapedStats {
         source: impl Fn() -> AdmissionStats + Send + Sync + 'static,
     ) {
         if self.admission.set(Box::new(source)).is_err() {
-            tracing::warn!("ignoring metrics of a second admission");
+            tracing::warn!("ignoring metrics of a second admission controller");
         }
     }
 
@@ -250,7 +250,7 @@ impl MetricsWriter<'_> {
         let Some(threshold) = threshold else { return Ok(()) };
         self.gauge(
             "tidegate_admission_backpressure_threshold",
-            "All requests are rejected while more than this are pending",
+            "Number of pending requests above which all requests are rejected",
             threshold,
         )
     }

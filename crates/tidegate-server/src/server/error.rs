@@ -28,11 +28,11 @@ pub enum StartError {
         why: SnapshotError,
     },
     /// A snapshot cannot be renamed or copied before a new one replaces it.
-    #[error("store.snapshot: cannot keep {path} as {backup}: {why}")]
+    #[error("store.snapshot: cannot back up {path} to {backup}: {why}")]
     Backup {
         /// Path of the snapshot.
         path: String,
-        /// The new name that was tried.
+        /// Path of the backup that could not be made.
         backup: String,
         /// The cause.
         why: io::Error,

@@ -56,8 +56,8 @@ impl SnapshotFile {
             // It may belong to another program or another version.
             Err(why) => return Err(file.start_error(why)),
         };
-        let aside = backup::rename(path, ".damaged")?;
-        tracing::warn!(file = %path.display(), aside = %aside.display(), %why,
+        let backup_path = backup::rename(path, ".damaged")?;
+        tracing::warn!(file = %path.display(), backup = %backup_path.display(), error = %why,
             "damaged snapshot renamed; starting with an empty store");
         Ok((builder.clone().build()?, file))
     }
@@ -81,7 +81,7 @@ impl SnapshotFile {
                 self.saved.fetch_add(1, Ordering::Relaxed);
                 tracing::debug!(%file, keys = saved.keys, bytes = saved.bytes, "snapshot saved");
                 if self.failing.swap(false, Ordering::Relaxed) {
-                    tracing::info!(%file, "snapshot write recovered");
+                    tracing::info!(%file, "snapshot writes succeed again");
                 }
             }
             Err(error) => {
@@ -98,7 +98,7 @@ impl SnapshotFile {
         if timeout(FINAL_SAVE_TIMEOUT, save).await.is_err() {
             self.failed.fetch_add(1, Ordering::Relaxed);
             tracing::error!(file = %self.path.display(), timeout = ?FINAL_SAVE_TIMEOUT,
-                "last snapshot timed out; changes since the previous one are lost");
+                "final snapshot timed out; changes since the previous one are lost");
         }
     }
 }
@@ -107,10 +107,10 @@ impl SnapshotFile {
 /// snapshot will not contain them.
 fn log_restored(path: &Path, restored: Restored) -> Result<(), StartError> {
     let (file, Restored { keys, full, no_room, .. }) = (path.display(), restored);
-    tracing::info!(%file, keys, full, "restored snapshot");
+    tracing::info!(%file, keys, full_buckets = full, "snapshot restored");
     if no_room > 0 {
-        let aside = backup::copy(path, ".too-large")?;
-        tracing::warn!(%file, no_room, aside = %aside.display(),
+        let backup_path = backup::copy(path, ".too-large")?;
+        tracing::warn!(%file, dropped_keys = no_room, backup = %backup_path.display(),
             "snapshot exceeds store.max_memory; dropped keys and kept a copy");
     }
     Ok(())

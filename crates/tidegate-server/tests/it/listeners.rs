@@ -77,6 +77,6 @@ fn a_full_store_is_503() {
     assert_eq!(response.header("content-type"), Some("application/problem+json"));
     assert_eq!(
         response.body,
-        r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily reduced capacity","status":503,"detail":"the store is full"}"#
+        r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily reduced capacity","status":503,"detail":"the store has no room for another hold or slot lease; retry later"}"#
     );
 }

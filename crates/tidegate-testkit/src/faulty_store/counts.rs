@@ -43,7 +43,7 @@ impl OperationKind {
             Operation::Renew { .. } => Self::Renew,
             Operation::Hold { .. } => Self::Hold,
             Operation::Reset { .. } => Self::Reset,
-            other => panic!("{other:?} has no verb in the testkit"),
+            other => panic!("{other:?} is not supported by the testkit"),
         }
     }
 }
@@ -59,13 +59,13 @@ pub(super) struct Counts {
 impl Counts {
     pub(super) fn count(&self, operations: &[Operation<'_>]) {
         self.submissions.fetch_add(1, Ordering::SeqCst);
-        let mut by_verb = [0; OperationKind::COUNT];
+        let mut by_kind = [0; OperationKind::COUNT];
         for operation in operations {
-            by_verb[OperationKind::of(operation) as usize] += 1;
+            by_kind[OperationKind::of(operation) as usize] += 1;
         }
-        for (verb, count) in by_verb.into_iter().enumerate() {
-            self.operations[verb].fetch_add(count, Ordering::SeqCst);
-            self.submissions_with[verb].fetch_add(count.min(1), Ordering::SeqCst);
+        for (kind, count) in by_kind.into_iter().enumerate() {
+            self.operations[kind].fetch_add(count, Ordering::SeqCst);
+            self.submissions_with[kind].fetch_add(count.min(1), Ordering::SeqCst);
         }
     }
 
@@ -73,15 +73,15 @@ impl Counts {
         self.submissions.load(Ordering::SeqCst)
     }
 
-    pub(super) fn submissions_with(&self, verb: OperationKind) -> usize {
-        self.submissions_with[verb as usize].load(Ordering::SeqCst)
+    pub(super) fn submissions_with(&self, kind: OperationKind) -> usize {
+        self.submissions_with[kind as usize].load(Ordering::SeqCst)
     }
 
     pub(super) fn operations(&self) -> usize {
         self.operations.iter().map(|count| count.load(Ordering::SeqCst)).sum()
     }
 
-    pub(super) fn operations_by_kind(&self, verb: OperationKind) -> usize {
-        self.operations[verb as usize].load(Ordering::SeqCst)
+    pub(super) fn operations_by_kind(&self, kind: OperationKind) -> usize {
+        self.operations[kind as usize].load(Ordering::SeqCst)
     }
 }

@@ -54,7 +54,7 @@ pub enum BuildError {
 }
 
 /// Builds a [`Gate`]; made by [`Gate::for_types`] and [`Gate::for_any_type`].
-#[must_use = "a builder does nothing until it is built"]
+#[must_use = "call `build` to create the gate"]
 pub struct GateBuilder<D> {
     types: Option<Vec<Arc<str>>>,
     envelope: EnvelopeFn,

@@ -29,7 +29,7 @@ use super::rules::Mode;
 ///
 /// Nothing happens until it runs: with [`now`](Self::now) on the in-process store, or with `.await`
 /// on any store.
-#[must_use = "nothing happens until it is awaited, or run with `now`"]
+#[must_use = "nothing happens until the request is awaited, or run with `now`"]
 pub struct Admit<'a> {
     pub(super) engine: &'a Engine,
     pub(super) shared: &'a Shared,

@@ -75,7 +75,7 @@ impl ChargedTiers {
 
 /// Whether a request is admitted.
 #[derive(Debug)]
-#[must_use = "an unread decision admits every request"]
+#[must_use = "an unchecked decision limits nothing"]
 #[non_exhaustive]
 pub enum AdmissionDecision<'a> {
     /// The request is admitted. It is pending until the value is dropped.

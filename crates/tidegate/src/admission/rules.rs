@@ -17,8 +17,8 @@ pub enum AdmissionError {
     /// The policy of a tier is not a token bucket.
     #[error("the policy of the {0} tier must be a token bucket with a capacity and a rate")]
     NotABucket(&'static str),
-    /// The jitter is above 100 %.
-    #[error("the jitter must be at most 100 %")]
+    /// The jitter is above 100%.
+    #[error("the jitter must be at most 100%")]
     Jitter,
     /// The limit of a tier cannot be created or changed.
     #[error(transparent)]
@@ -199,7 +199,7 @@ impl Rules {
     /// Checks that these rules are valid.
     ///
     /// # Errors
-    /// When the threshold is zero, the jitter is above 100 %, or a tier's policy is not a token
+    /// When the threshold is zero, the jitter is above 100%, or a tier's policy is not a token
     /// bucket.
     pub fn check(&self) -> Result<(), AdmissionError> {
         if self.threshold == Some(0) {

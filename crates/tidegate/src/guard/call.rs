@@ -21,7 +21,7 @@ use super::holds::{self, PendingHolds};
 use super::nodes::Nodes;
 use super::stats::Counters;
 use super::{NotCalled, deadline, prober};
-use crate::store_handle::missing_answer;
+use crate::store_handle::missing_response;
 
 /// State shared by the clones of a guard.
 pub(super) struct Inner {
@@ -66,7 +66,7 @@ pub(super) async fn call_store(
         let in_time = timeout(span, guard.store.submit(&forwarded, &mut received)).await.is_ok();
         received.truncate(forwarded.len());
         while received.len() < forwarded.len() {
-            received.push(Err(if in_time { missing_answer() } else { StoreError::TimedOut }));
+            received.push(Err(if in_time { missing_response() } else { StoreError::TimedOut }));
         }
         record_result(guard, epoch, &received, if in_time { None } else { Some(timeout_kind) });
     }
@@ -77,7 +77,7 @@ pub(super) async fn call_store(
         } else {
             guard.answer_or_fall_back(
                 operation,
-                received.next().unwrap_or_else(|| Err(missing_answer())),
+                received.next().unwrap_or_else(|| Err(missing_response())),
                 timeout_kind,
             )
         });
@@ -136,7 +136,7 @@ pub(super) fn mark_up(guard: &Arc<Inner>, prober: ProberId) {
     if let Some(down) = guard.breaker.probe_succeeded(prober, Instant::now()) {
         let before = guard.degraded_before.load(Ordering::Relaxed);
         let degraded = guard.counters.read().degraded().saturating_sub(before);
-        tracing::info!(?down, degraded, "store is up again");
+        tracing::info!(down_for = ?down, degraded_decisions = degraded, "store is up again");
         guard.rejection_logged.store(false, Ordering::Relaxed);
         guard.nodes.store_answered();
         guard.holds.retry_now();

@@ -32,7 +32,9 @@ pub enum AcquireError {
     #[error("the cost exceeds the capacity of limit {0:?} and can never be granted")]
     NeverFits(String),
     /// A charge is on a limiter of another engine than the pacer's.
-    #[error("a charge is on a limiter of another engine than the pacer's")]
+    #[error(
+        "a charge is on a limiter of another engine; create the limiter and the pacer with one engine"
+    )]
     OtherEngine,
     /// A pacer on a shared store was used outside a tokio runtime.
     #[error("a pacer on a shared store can be used only in a tokio runtime")]

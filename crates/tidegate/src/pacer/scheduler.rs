@@ -141,13 +141,13 @@ impl<T: Demands, G> Scheduler<T, G> {
     ) -> Id {
         // Parked waiters that can go now were there first.
         self.queue.unpark(now);
-        let (mark, own_mark) = (self.attribution.mark(now), Mark::default());
+        let (mark, tenant_mark) = (self.attribution.mark(now), Mark::default());
         let state = WaiterState::Waiting(None);
-        let waiter = Waiter { pending, joined: now, deadline, mark, own_mark, state };
+        let waiter = Waiter { pending, joined: now, deadline, mark, tenant_mark, state };
         let id = self.queue.push(queue_key, cost, waiter);
-        if let Some(own_mark) = self.queue.mark(id, now) {
+        if let Some(tenant_mark) = self.queue.mark(id, now) {
             if let Some(waiter) = self.queue.get_mut(id) {
-                waiter.own_mark = own_mark;
+                waiter.tenant_mark = tenant_mark;
             }
         }
         if let Some(deadline) = deadline {
@@ -223,8 +223,10 @@ impl<T: Demands, G> Scheduler<T, G> {
         if !self.is_waiting(id) {
             return;
         }
-        let own_mark = self.queue.get(id).map(|waiter| waiter.own_mark.clone()).unwrap_or_default();
-        let own = self.queue.attribution(id).map(|attribution| attribution.since(&own_mark, now));
+        let tenant_mark =
+            self.queue.get(id).map(|waiter| waiter.tenant_mark.clone()).unwrap_or_default();
+        let own =
+            self.queue.attribution(id).map(|attribution| attribution.since(&tenant_mark, now));
         self.queue.grant(id);
         self.slots.take();
         self.blocked = None;

@@ -1,8 +1,8 @@
 //! Several independent requests in one call.
 //!
-//! For a batch, the store reads its clock once, fetches the memory of several keys at a time, or
-//! makes a single round trip. A batch is not all or nothing: that is what the lists of
-//! [`Engine`](crate::Engine) are for, and a request of a batch can be such a list.
+//! For a batch, an in-process store reads its clock once and prefetches the memory of several keys,
+//! and a shared store makes a single round trip. A batch is not all or nothing. For that, pass a
+//! list of charges to [`Engine`](crate::Engine); a request of a batch can be such a list.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -16,7 +16,7 @@ use crate::live_limit::LiveLimit;
 use crate::request::{
     DeferredOperation, FromAnswer, OperationBuf, PreparedOperation, Request, Snapshots,
 };
-use crate::store_handle::{StoreHandle, missing_answer, now_or_never};
+use crate::store_handle::{StoreHandle, missing_response, now_or_never};
 
 /// Requests that are sent together, decided in order and independently, with one result each.
 ///
@@ -61,13 +61,13 @@ use crate::store_handle::{StoreHandle, missing_answer, now_or_never};
 #[must_use = "nothing happens until the batch is awaited, or run with `now`"]
 pub struct Batch<'a, T> {
     requests: Vec<(&'a StoreHandle, DeferredOperation<'a>)>,
-    answer: PhantomData<fn() -> T>,
+    response: PhantomData<fn() -> T>,
 }
 
 impl<'a, T> Batch<'a, T> {
     /// Creates an empty batch.
     pub const fn new() -> Self {
-        Self { requests: Vec::new(), answer: PhantomData }
+        Self { requests: Vec::new(), response: PhantomData }
     }
 
     /// Adds a request to the end of the batch.
@@ -92,7 +92,7 @@ impl<'a, T> Batch<'a, T> {
     fn runs(
         &self,
     ) -> impl Iterator<Item = (&'a StoreHandle, &[(&'a StoreHandle, DeferredOperation<'a>)])> {
-        let runs = self.requests.chunk_by(|(one, _), (next, _)| one.ptr_eq(next));
+        let runs = self.requests.chunk_by(|(store, _), (next, _)| store.ptr_eq(next));
         runs.filter_map(|run| Some((run.first()?.0, run)))
     }
 }
@@ -108,14 +108,14 @@ impl<'a, T: FromAnswer + Send + 'a> Batch<'a, T> {
     }
 
     async fn run(self) -> Vec<Result<T, StoreError>> {
-        let mut all = Vec::with_capacity(self.len());
+        let mut results = Vec::with_capacity(self.len());
         for (store, run) in self.runs() {
             let prepared = PreparedBatch::new(run);
-            let (buffers, mut answers) = (prepared.buffers(), StoreResponses::new());
-            store.submit(&operations(&buffers), &mut answers).await;
-            prepared.resolve(answers, &mut all);
+            let (buffers, mut responses) = (prepared.buffers(), StoreResponses::new());
+            store.submit(&operations(&buffers), &mut responses).await;
+            prepared.resolve(responses, &mut results);
         }
-        all
+        results
     }
 }
 
@@ -128,7 +128,7 @@ impl<'a, T: FromAnswer + Send + 'a> IntoFuture for Batch<'a, T> {
     }
 }
 
-/// Operations to send, with the policies of this instant.
+/// Operations to send, with the policies in force when the batch was prepared.
 struct PreparedBatch<'c, 'a> {
     /// Policies of the operations; consecutive operations on the same limit share one.
     snapshots: Vec<Snapshots>,
@@ -141,10 +141,12 @@ impl<'c, 'a> PreparedBatch<'c, 'a> {
         let (mut snapshots, mut last) = (Vec::new(), None::<(&LiveLimit, WallTime)>);
         let prepared = requests.iter().map(|(store, operation)| {
             let live_limit = operation.live_limit();
-            let known = live_limit.zip(last).is_some_and(|((live_limit, wall), (seen, at))| {
-                ptr::eq(live_limit, seen) && wall == at
-            });
-            if !known {
+            let is_same = live_limit.zip(last).is_some_and(
+                |((live_limit, wall), (last_limit, last_wall))| {
+                    ptr::eq(live_limit, last_limit) && wall == last_wall
+                },
+            );
+            if !is_same {
                 snapshots.push(operation.snapshots());
                 last = live_limit;
             }
@@ -154,24 +156,24 @@ impl<'c, 'a> PreparedBatch<'c, 'a> {
         Self { snapshots, prepared }
     }
 
-    fn each(&self) -> impl Iterator<Item = (&PreparedOperation<'c, 'a>, &Snapshots)> {
+    fn iter(&self) -> impl Iterator<Item = (&PreparedOperation<'c, 'a>, &Snapshots)> {
         self.prepared.iter().map(|(prepared, index)| (prepared, &self.snapshots[*index]))
     }
 
     fn buffers(&self) -> Vec<OperationBuf<'_>> {
-        self.each().map(|(prepared, snapshots)| prepared.operation_buf(snapshots)).collect()
+        self.iter().map(|(prepared, snapshots)| prepared.operation_buf(snapshots)).collect()
     }
 
-    /// Adds one result per operation. An operation that the store did not answer gets an error.
+    /// Adds one result per operation. An operation without a response from the store gets an error.
     fn resolve<T: FromAnswer>(
         &self,
-        answers: StoreResponses,
-        all: &mut Vec<Result<T, StoreError>>,
+        responses: StoreResponses,
+        results: &mut Vec<Result<T, StoreError>>,
     ) {
-        let mut answers = answers.into_iter();
-        all.extend(self.each().map(|(prepared, snapshots)| {
-            let answer = answers.next().unwrap_or_else(|| Err(missing_answer()));
-            prepared.resolve(snapshots, answer)
+        let mut responses = responses.into_iter();
+        results.extend(self.iter().map(|(prepared, snapshots)| {
+            let response = responses.next().unwrap_or_else(|| Err(missing_response()));
+            prepared.resolve(snapshots, response)
         }));
     }
 }

@@ -28,7 +28,7 @@ pub(crate) mod sealed {
 }
 
 /// A request that is being awaited. Nothing happens before the first poll.
-#[must_use = "nothing happens until it is awaited"]
+#[must_use = "nothing happens until the future is awaited"]
 pub struct StoreFuture<'a, Q, A> {
     request: Option<Q>,
     answer: Option<Pin<Box<dyn Future<Output = A> + Send + 'a>>>,

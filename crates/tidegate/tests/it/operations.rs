@@ -101,7 +101,10 @@ fn invalid_lists_are_caller_errors() {
     let foreign = Engine::new().limiter("api", policy(5)).unwrap();
     let mixed = [limiter.charge("x", 1), foreign.charge("x", 1)];
     let error = engine.take(mixed.clone()).now().unwrap_err();
-    assert_eq!(error.to_string(), "charge 1 is on a limiter of another engine");
+    assert_eq!(
+        error.to_string(),
+        "charge 1 is on a limiter of another engine; create all limiters with one engine"
+    );
     let batch = Batch::new().with(engine.take(mixed)).with(limiter.take("x"));
     let answers = batch.now();
     assert!(matches!(answers[0], Err(StoreError::Charge(ChargeError::OtherEngine(1)))));

@@ -54,10 +54,10 @@ fn unusable_fallbacks_are_errors() {
     assert_eq!(ended.code, Some(2), "{ended:?}");
     for told in [
         "t.toml:2:12: providers.openai.fallback = ",
-        "must not name \"anthropic\", calls never fall back to it: it speaks another API\n",
-        "must not name \"groq\", calls never fall back to it: it has no key of its own, and a \
+        "must not name \"anthropic\": calls never fall back to it because it speaks another API\n",
+        "must not name \"groq\": calls never fall back to it because it has no key of its own, and a \
          caller's key is not shown to another provider\n",
-        "must not name \"azure\", calls never fall back to it: its paths name deployments of its own",
+        "must not name \"azure\": calls never fall back to it because its paths name deployments of its own",
         "providers.openai.fallback_models.ollama: is not in the `fallback` list of this provider",
         "4 errors",
     ] {

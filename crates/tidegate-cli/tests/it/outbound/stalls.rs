@@ -69,7 +69,7 @@ fn unanswered_calls_end_with_the_first_byte_timeout() {
     let stalls = Stalls::run(4, Fault::Silent, CallOptions::default());
     for reply in &stalls.stalled {
         assert_eq!(reply.status, Some(504), "{reply:?}\n{}", stalls.log);
-        assert!(reply.message().contains("first-byte time-out"), "{reply:?}");
+        assert!(reply.message().contains("first-byte timeout"), "{reply:?}");
     }
     stalls.assert_freed();
 }

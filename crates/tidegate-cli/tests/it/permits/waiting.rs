@@ -191,7 +191,7 @@ fn waiter_is_notified_when_the_server_stops() {
     });
     assert_eq!(
         (status, &answer["detail"]),
-        (503, &json!("the server is shutting down and accepts no waiting requests"))
+        (503, &json!("the server is shutting down and rejects requests that would wait"))
     );
     let ended = fixture.serving.stop("TERM");
     assert_eq!(ended.code, Some(0), "{ended:?}");

@@ -15,27 +15,28 @@ use crate::violation::Rule;
 pub type FallbackModels = BTreeMap<String, BTreeMap<String, String>>;
 
 /// Maximum length of a model name.
-const MAX_NAME: usize = 256;
+const MAX_NAME_LEN: usize = 256;
 
 /// Parses a model name.
-pub(crate) fn model(value: &Value<'_>) -> Result<String, Rule> {
+pub(crate) fn model_name(value: &Value<'_>) -> Result<String, Rule> {
     let text = value.to_text().map_err(|_| Rule::ModelName)?;
-    let fits = !text.is_empty() && text.len() <= MAX_NAME && !text.contains(char::is_control);
-    if fits { Ok(text.to_owned()) } else { Err(Rule::ModelName) }
+    let is_valid =
+        !text.is_empty() && text.len() <= MAX_NAME_LEN && !text.contains(char::is_control);
+    if is_valid { Ok(text.to_owned()) } else { Err(Rule::ModelName) }
 }
 
 /// Parses a model name that becomes part of a URL path.
-fn model_in_path(value: &Value<'_>) -> Result<String, Rule> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-    let model = model(value)?;
-    let fits = model.bytes().all(plain) && model.bytes().any(|byte| byte != b'.');
-    if fits { Ok(model) } else { Err(Rule::ModelInPath) }
+fn model_name_in_path(value: &Value<'_>) -> Result<String, Rule> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let model = model_name(value)?;
+    let is_valid = model.bytes().all(is_allowed) && model.bytes().any(|byte| byte != b'.');
+    if is_valid { Ok(model) } else { Err(Rule::ModelInPath) }
 }
 
 pub(super) fn read(
     fields: &mut Fields<'_, '_>,
-    all: &KnownProviders<'_>,
-    (own, dialect): (&str, Dialect),
+    known_providers: &KnownProviders<'_>,
+    (own_name, dialect): (&str, Dialect),
     fallback: &[String],
     context: &ReadContext<'_>,
 ) -> FallbackModels {
@@ -47,11 +48,11 @@ pub(super) fn read(
         return targets;
     };
     let parse = match dialect {
-        Dialect::Gemini | Dialect::Azure => model_in_path,
-        _ => model,
+        Dialect::Gemini | Dialect::Azure => model_name_in_path,
+        _ => model_name,
     };
     for entry in fields.entries() {
-        if let Err(rule) = all.check_other(&entry.key, own) {
+        if let Err(rule) = known_providers.check_other(&entry.key, own_name) {
             fields.report(&entry.key, rule);
         } else if context.is_check() && !fallback.iter().any(|name| *name == entry.key) {
             fields.report(&entry.key, Rule::NotInFallbackList);

@@ -3,10 +3,8 @@
 use super::breaker::{MAX_FAILURES, failures};
 use super::endpoint_routes::paths;
 use super::fallback::names;
-use super::fallback_models::model;
-use super::read::{
-    MAX_RETRIES, base_url, check_factor, dialect, interval, name_of_variable, retries,
-};
+use super::fallback_models::model_name;
+use super::read::{MAX_RETRIES, base_url, check_factor, dialect, interval, retries, variable_name};
 use super::retry_statuses::{MAX_STATUS, MIN_STATUS, statuses};
 use super::roots::file;
 use crate::sections::keys::KnownKey;
@@ -45,7 +43,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
     KnownKey::new(
         "providers.*.api_key_env",
         ValueKind::Text,
-        |value| name_of_variable(value).map(drop),
+        |value| variable_name(value).map(drop),
         "Environment variable that contains the API key. If unset: the caller's own key is passed \
          through.",
     )
@@ -210,7 +208,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
     KnownKey::new(
         "providers.*.fallback_models.*.*",
         ValueKind::Text,
-        |value| model(value).map(drop),
+        |value| model_name(value).map(drop),
         "Name of a model at a fallback provider; * stands for every other model.",
     ),
     KnownKey::new(

@@ -9,7 +9,7 @@ use tidegate_providers::Provider;
 
 use super::bounded;
 use super::endpoint_routes::{self, RouteOwners};
-use super::read::{check_plain_name, factor, interval};
+use super::read::{check_name_syntax, factor, interval};
 use crate::sections::keys as table;
 use crate::sections::modules::{capacity, rate};
 use crate::sections::read_context::ReadContext;
@@ -183,7 +183,7 @@ pub(super) fn endpoints(
     let known = table::below("providers.*.endpoints.*");
     let mut owners = RouteOwners::default();
     for entry in fields.entries() {
-        if let Err(rule) = check_plain_name(&entry.key) {
+        if let Err(rule) = check_name_syntax(&entry.key) {
             fields.report(&entry.key, rule);
         } else if let Err(rule) = endpoint_routes::check_name(entry) {
             fields.report(&entry.key, rule);

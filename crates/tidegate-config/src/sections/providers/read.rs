@@ -13,24 +13,24 @@ use crate::violation::Rule;
 /// Maximum number of retries. The database schema enforces it too.
 pub(crate) const MAX_RETRIES: u32 = 20;
 
-/// First path segments that the HTTP and admin APIs use themselves.
-const RESERVED: [&str; 8] =
+/// First path segments that the HTTP and admin APIs use themselves, so no provider can have them.
+const RESERVED_NAMES: [&str; 8] =
     ["v1", "admin", "json", "config", "metrics", "llm", "healthz", "readyz"];
 
 /// Checks the name of a provider.
-pub(crate) fn check_name(name: &str) -> Result<(), Rule> {
-    if RESERVED.contains(&name) {
+pub(crate) fn check_provider_name(name: &str) -> Result<(), Rule> {
+    if RESERVED_NAMES.contains(&name) {
         return Err(Rule::ReservedName);
     }
-    check_plain_name(name)
+    check_name_syntax(name)
 }
 
 /// Checks the syntax of a provider or endpoint name.
-pub(crate) fn check_plain_name(name: &str) -> Result<(), Rule> {
+pub(crate) fn check_name_syntax(name: &str) -> Result<(), Rule> {
     let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
-    let first = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
-    let fits = first && name.len() <= 64 && name.bytes().all(is_allowed);
-    if fits { Ok(()) } else { Err(Rule::Name) }
+    let starts_with_letter = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
+    let is_valid = starts_with_letter && name.len() <= 64 && name.bytes().all(is_allowed);
+    if is_valid { Ok(()) } else { Err(Rule::Name) }
 }
 
 /// Parses a base URL and removes trailing slashes.
@@ -40,21 +40,21 @@ pub(crate) fn base_url(value: &Value<'_>) -> Result<String, Rule> {
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let rest = rest.filter(|_| text.len() <= MAX_LENGTH).ok_or(Rule::BaseUrl)?;
     let (server, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let plain = |byte: u8| byte.is_ascii_graphic() && !b"?#@\\".contains(&byte);
-    if HostPort::parse(server).is_err() || !path.bytes().all(plain) {
+    let is_allowed = |byte: u8| byte.is_ascii_graphic() && !b"?#@\\".contains(&byte);
+    if HostPort::parse(server).is_err() || !path.bytes().all(is_allowed) {
         return Err(Rule::BaseUrl);
     }
     Ok(text.trim_end_matches('/').to_owned())
 }
 
-/// Parses the name of an environment variable. An API key given here by mistake is rejected for its
-/// characters or not found in the environment; it is not shown in either case.
-pub(crate) fn name_of_variable(value: &Value<'_>) -> Result<String, Rule> {
+/// Parses the name of an environment variable. An API key given here by mistake either has
+/// characters that are not allowed or is not found in the environment; no error shows it.
+pub(crate) fn variable_name(value: &Value<'_>) -> Result<String, Rule> {
     let text = value.to_text().map_err(|_| Rule::VariableName)?;
     let is_allowed = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
-    let first = text.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
-    let fits = first && text.len() <= 128 && text.bytes().all(is_allowed);
-    if fits { Ok(text.to_owned()) } else { Err(Rule::VariableName) }
+    let starts_without_digit = text.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
+    let is_valid = starts_without_digit && text.len() <= 128 && text.bytes().all(is_allowed);
+    if is_valid { Ok(text.to_owned()) } else { Err(Rule::VariableName) }
 }
 
 /// Parses a dialect and returns it with the provider of that name.

@@ -36,7 +36,7 @@ async fn unavailable_store_is_503_and_logging_is_throttled() {
         let kind = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
         assert_eq!(response.json()["type"], kind);
     }
-    assert_eq!(log.count("limits not checked"), 1, "{}", log.text());
+    assert_eq!(log.count("rate limit check failed"), 1, "{}", log.text());
     assert!(!log.text().contains("alice"));
     let server =
         TestServer::start(router(LimitLayer::new().limit(limit, by_user()).shadow())).await;

@@ -194,7 +194,7 @@ async fn gap_in_a_stream_times_out() {
     let simulator = simulator(account);
     let adapter = adapter(&simulator, Dialect::Ollama);
     let with_longer_timeout = adapter.clone().timeout(SECOND * 31);
-    // The whole stream takes longer than the time-out, but no gap does.
+    // The whole stream takes longer than the timeout, but no gap does.
     let answer = send(&with_longer_timeout, call().streamed()).await.unwrap();
     assert_eq!(answer.into_reply().await.unwrap().usage.unwrap().output, 10);
     let answer = send(&adapter.timeout(SECOND * 29), call().streamed()).await.unwrap();

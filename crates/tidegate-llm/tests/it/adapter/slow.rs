@@ -66,7 +66,7 @@ async fn endless_response_in_one_piece_times_out() {
         matches!(error, CallError::Connection { kind: ConnectionFailure::TimedOut, .. }),
         "{error}"
     );
-    assert_eq!(started.elapsed(), SECOND * 600, "five time-outs of two minutes");
+    assert_eq!(started.elapsed(), SECOND * 600, "five timeouts of two minutes");
 }
 
 #[tokio::test(start_paused = true)]

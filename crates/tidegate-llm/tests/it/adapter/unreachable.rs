@@ -141,7 +141,7 @@ async fn connection_closed_during_the_handshake_is_not_a_tls_error() {
     assert!(error.to_string().starts_with(text), "{error}");
 }
 
-/// Creates a request with a connect time-out of 50 ms.
+/// Creates a request with a connect timeout of 50 ms.
 fn with_short_timeout(url: &str) -> Request<Full<Bytes>> {
     let mut request = Request::new(Full::default());
     *request.uri_mut() = url.parse().unwrap();
@@ -164,7 +164,7 @@ async fn connect_timeout_covers_the_handshake_but_not_the_response() {
     assert_eq!(adapter::connection_failure(&error), ConnectionFailure::ConnectTimedOut);
     assert!(error.to_string().ends_with("no connection within 50ms"), "{error}");
 
-    // The first request has waited longer than its connect time-out.
+    // The first request has waited longer than its connect timeout.
     socket.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
     assert_eq!(sent.await.unwrap().unwrap().status(), 204);
 }
@@ -183,6 +183,6 @@ async fn server_that_never_responds_is_a_first_byte_timeout() {
     );
     assert_eq!(
         error.to_string(),
-        "openai did not answer in time: first-byte time-out: the response did not begin within 50ms"
+        "openai did not answer in time: first-byte timeout: the response did not begin within 50ms"
     );
 }

@@ -121,7 +121,7 @@ async fn strict_registry_rejects_conflicting_limits_with_both_values() {
     let model = models.load_model("openai", "a").rate_limit(true).build().unwrap();
     let error = models.load_model("openai", "b").rate_limit(per_minute(120)).build().unwrap_err();
     assert!(matches!(error, LoadError::Conflict { .. }), "{error:?}");
-    let text = "limits of openai are requests_per_minute=60 burst=5 already, \
+    let text = "openai already has the limits requests_per_minute=60 burst=5, \
                 not requests_per_minute=120 burst=5: use `Models::reconfigure` to change them";
     assert_eq!(error.to_string(), text);
     models.load_model("openai", "b").rate_limit(per_minute(60)).build().unwrap();

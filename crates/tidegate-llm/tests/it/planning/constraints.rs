@@ -93,8 +93,8 @@ fn all_violations_are_reported_at_once() {
             "burst_factor = 0.5: must be a number from 1.0 to 86400.0",
             "burst_capacity = 0: must be >= 1",
             "max_concurrent_requests = -3: must be >= 1",
-            "tokens_per_minute = -1: is the total; set either it or input_tokens_per_minute \
-             and output_tokens_per_minute",
+            "tokens_per_minute = -1: is the total of input and output; set either it or \
+             input_tokens_per_minute and output_tokens_per_minute",
         ]
     );
     let zone = RawConstraint { requests_per_day_zone: Some("UTC".to_owned()), ..rpm(1) };

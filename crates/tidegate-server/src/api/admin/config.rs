@@ -211,8 +211,8 @@ pub(super) async fn history(
 /// Creates the problem for an invalid query.
 fn invalid_query(parameter: &str) -> AdminProblem {
     let rule = match parameter {
-        "limit" => "must be a whole number from 1 to 1000, and is the only parameter",
-        _ => "must be a key or a section, given once, and is the only parameter",
+        "limit" => "must be a whole number from 1 to 1000, and the only parameter",
+        _ => "must be a key or a section, given once, and the only parameter",
     };
     AdminProblem::field(&format!("?{parameter}"), rule)
 }

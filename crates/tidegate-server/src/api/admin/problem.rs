@@ -20,7 +20,7 @@ pub(super) enum AdminProblem {
     #[error(transparent)]
     Common(#[from] Problem),
     #[error(
-        "nothing is at this path; see /config, /admin/config, /admin/keys/peek, hold, reset and settle, /admin/history, /admin/events, /admin/providers, /metrics, /openapi.json, /healthz and /readyz"
+        "there is nothing at this path; see /config, /admin/config, /admin/keys/peek, hold, reset and settle, /admin/history, /admin/events, /admin/providers, /metrics, /openapi.json, /healthz and /readyz"
     )]
     NotFound,
     /// Contains the configured providers.
@@ -37,7 +37,8 @@ pub(super) enum AdminProblem {
     #[error(transparent)]
     Database(DatabaseError),
     #[error(
-        "at most {MAX_WATCHERS} watchers, a quarter of them from one address, are allowed; retry later"
+        "at most {MAX_WATCHERS} watchers are allowed, and at most a quarter of them from one address; \
+         retry later"
     )]
     TooManyWatchers,
 }
@@ -45,10 +46,14 @@ pub(super) enum AdminProblem {
 fn auth_message(auth_error: &AuthError) -> &'static str {
     match auth_error {
         AuthError::NoToken => {
-            "a token is required: authorization: Bearer ...; create one with `tidegate key`"
+            "a token is required; send `authorization: Bearer TOKEN`, with a token from `tidegate key`"
         }
-        AuthError::UnknownToken => "this token is not configured",
-        AuthError::ReadOnly => "this token is read-only",
+        AuthError::UnknownToken => {
+            "this token is not configured; add its hash to `write_tokens` or `read_tokens` under [admin]"
+        }
+        AuthError::ReadOnly => {
+            "this token is read-only; use one whose hash is in `write_tokens` under [admin]"
+        }
     }
 }
 
@@ -60,7 +65,7 @@ impl AdminProblem {
 
     fn problem_type(&self) -> ProblemType {
         match self {
-            // `Any` renders itself.
+            // `Common` renders itself.
             Self::Common(_) | Self::Change { error: ChangeError::Interrupted, .. } => {
                 ProblemType::Internal
             }

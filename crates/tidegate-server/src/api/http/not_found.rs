@@ -28,7 +28,7 @@ const MAX_PATH_LEN: usize = 128;
 pub(super) fn detail(path: &str, plan: &Config) -> String {
     let hint = suggestion(path, plan).map(|path| format!("; did you mean {path}?"));
     format!(
-        "nothing is at this path{}; gateway paths: {}; decision API paths: {}",
+        "there is nothing at this path{}; gateway paths: {}; decision API paths: {}",
         hint.unwrap_or_default(),
         gateway(plan),
         PATHS.join(", ")

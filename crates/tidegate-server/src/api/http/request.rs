@@ -14,7 +14,7 @@ use tidegate_core::{
 };
 
 use super::response::DenyStatus;
-use crate::api::problem::Problem;
+use crate::api::problem::{Problem, receipt_rule};
 use crate::configuration::limits::{ConfiguredLimit, ConfiguredLimits};
 use crate::metrics::LimitMetrics;
 
@@ -42,13 +42,13 @@ enum RequestRule {
     Key(#[from] KeyError),
     #[error(transparent)]
     Charges(#[from] ChargeError),
-    #[error(transparent)]
+    #[error("{}", receipt_rule(*.0))]
     Receipt(#[from] ReceiptError),
 }
 
 fn configured(known: &[String]) -> String {
     match known {
-        [] => "no limits are configured, give a `policy`".to_owned(),
+        [] => "no limits are configured; give a `policy`".to_owned(),
         known => format!("known limits are {}", known.join(", ")),
     }
 }

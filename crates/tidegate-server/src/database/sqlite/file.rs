@@ -210,10 +210,10 @@ fn open_immutable(path: &Path) -> Result<Connection, DatabaseError> {
 
 /// Returns the SQLite URI of an immutable file.
 fn immutable_uri(path: &Path) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
+    let is_unescaped = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
     let mut uri = "file:".to_owned();
     for byte in path.as_os_str().as_encoded_bytes() {
-        if plain(*byte) {
+        if is_unescaped(*byte) {
             uri.push(char::from(*byte));
         } else {
             uri.push_str(&format!("%{byte:02X}"));

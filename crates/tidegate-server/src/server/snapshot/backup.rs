@@ -30,7 +30,8 @@ fn back_up(
         StartError::Backup { path, backup, why }
     };
     let Some(backup) = names(path, suffix).find(|name| is_free(name)) else {
-        let why = io::Error::new(io::ErrorKind::AlreadyExists, "too many kept files, remove some");
+        let why =
+            io::Error::new(io::ErrorKind::AlreadyExists, "too many backup files; remove some");
         return Err(error(&with_suffix(path, suffix), why));
     };
     operation(&backup).map_err(|why| error(&backup, why))?;
@@ -73,7 +74,7 @@ mod tests {
         fs::write(&path, "one too many").unwrap();
         let error = rename(&path, ".damaged").unwrap_err().to_string();
         assert!(error.starts_with("store.snapshot: "), "{error}");
-        assert!(error.ends_with("buckets.damaged: too many kept files, remove some"), "{error}");
+        assert!(error.ends_with("buckets.damaged: too many backup files; remove some"), "{error}");
         assert!(path.exists());
     }
 }

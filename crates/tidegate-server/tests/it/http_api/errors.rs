@@ -149,7 +149,7 @@ fn a_list_has_between_one_and_sixteen_charges() {
     assert_eq!(server.post("/v1/take", &list(16)).status, 200);
     assert_eq!(
         wrong(&server, "/v1/take", &list(17)),
-        ["charges: a decision has at most 16 charges, not 17"]
+        ["charges: a decision can have at most 16 charges, not 17"]
     );
     assert_eq!(wrong(&server, "/v1/take", r#"{"charges":{}}"#), ["charges: must be a list"]);
 }
@@ -169,7 +169,7 @@ fn unknown_limits_list_a_bounded_number_of_known_ones() {
     let none = TestServer::configured("[limits]\n");
     assert_eq!(
         wrong(&none, "/v1/take", r#"{"key":"alice","limit":"nope"}"#),
-        ["limit: \"nope\" is not a configured limit; no limits are configured, give a `policy`"]
+        ["limit: \"nope\" is not a configured limit; no limits are configured; give a `policy`"]
     );
 }
 

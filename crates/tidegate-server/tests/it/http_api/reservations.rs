@@ -79,7 +79,7 @@ fn foreign_and_invalid_receipts_are_refused() {
     let other_key = settle(-5, &receipt).replace("alice", "bob");
     let response = server.post("/v1/settle", &other_key);
     assert_eq!(response.status, 400);
-    let rule = "the receipt is for other limits or keys than the ones named";
+    let rule = "is for other limits or keys than the ones named";
     assert!(response.body.contains(&format!(r#"{{"field":"receipt","rule":"{rule}"}}"#)));
     let other_store = TestServer::open().post("/v1/reserve", &reserve(5, 0)).text("receipt");
     let response = server.post("/v1/settle", &settle(-5, &other_store));

@@ -31,7 +31,7 @@ impl fmt::Display for Flavor {
 
 /// Builder of a [`RedisServer`]. By default it has no TLS, no password and no persistence.
 #[derive(Clone, Debug)]
-#[must_use = "a builder starts nothing until `start`"]
+#[must_use = "call `start` to start the server"]
 pub struct RedisBuilder {
     pub(super) flavor: Flavor,
     pub(super) tls: bool,

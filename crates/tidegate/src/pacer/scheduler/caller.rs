@@ -1,4 +1,4 @@
-//! The caller of an acquire, so that one caller under many names gets the turns of one.
+//! The caller of an acquire. A caller that uses many tenant names still gets one share.
 
 /// The identity of a caller as the service sees it: a peer, such as the prefix of an address, and a
 /// credential within it. Both are numbers that the owner of the pacer chooses, from anything that

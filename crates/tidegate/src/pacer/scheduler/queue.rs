@@ -1,15 +1,16 @@
-//! Who goes next: by class, then caller, then tenant, then order of arrival.
+//! The order of grants: by class, then caller, then tenant, then order of arrival.
 //!
 //! Within a tenant, waiters go in order of arrival. Between the tenants of a class, deficit round
 //! robin shares by cost: in every turn a tenant may spend one quantum, times its weight. The
 //! quantum is the largest cost in the queue, so a heavy tenant delays a light one by at most one
 //! quantum and one maximal request. Above that, the highest class goes first, unless a lower one is
 //! owed its guaranteed share. A tenant is parked while its own limits are not ready; it then takes
-//! no turns, saves none up, and blocks no other tenant.
+//! no turns, accumulates no credit, and blocks no other tenant.
 //!
 //! All of this exists once per credential of a caller. The credentials of a peer are
-//! [ordered](super::order) by what they have had, and so are peers. The classes of trusted callers
-//! rank above peers; the classes of other callers apply only within their credential.
+//! [ordered](super::order) by what they have been granted, and so are peers. The
+//! classes of trusted callers rank above peers; the classes of other callers apply only within their
+//! credential.
 //!
 //! The queue knows ids, costs and names. It knows no limits, and uses times only for sorting.
 
@@ -62,8 +63,7 @@ struct Node<T> {
     next: Option<Id>,
 }
 
-/// The queue of one pacer. It keeps a waiter until the waiter is taken out, also after it was
-/// granted.
+/// The queue of one pacer. It keeps a waiter, even a granted one, until the waiter is taken out.
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
     nodes: Slab<Node<T>>,
@@ -82,7 +82,8 @@ pub(crate) struct FairQueue<T> {
     /// back in the order in which they were parked; otherwise a tenant with a low id would always
     /// be first.
     parked: BTreeSet<(Time, u64, Id)>,
-    parkings: u64,
+    /// Number of times a tenant was parked, to order tenants with the same time.
+    park_count: u64,
     /// Number of waiters, and how many of them have a parked tenant.
     len: usize,
     parked_len: usize,
@@ -101,7 +102,7 @@ impl<T: Demands> FairQueue<T> {
             guaranteed,
             costs: BTreeMap::new(),
             parked: BTreeSet::new(),
-            parkings: 0,
+            park_count: 0,
             len: 0,
             parked_len: 0,
         }
@@ -203,18 +204,18 @@ impl<T: Demands> FairQueue<T> {
         self.nodes.remove(id).map(|node| node.value)
     }
 
-    /// Parks the tenant of a waiter until `until`, because of this limit of its own. Without a time
-    /// it stays parked until [`unpark_all`](Self::unpark_all).
-    pub(crate) fn park(&mut self, id: Id, until: Option<Time>, by: &str, now: Time) {
+    /// Parks the tenant of a waiter until `until`, because `limit`, one of its own, is not ready.
+    /// Without a time it stays parked until [`unpark_all`](Self::unpark_all).
+    pub(crate) fn park(&mut self, id: Id, until: Option<Time>, limit: &str, now: Time) {
         let Some(tenant_id) = self.nodes.get(id).and_then(|node| node.tenant) else { return };
         let Some(tenant) = self.tenants.get_mut(tenant_id) else { return };
-        self.parkings += 1;
-        let is_new = tenant.parked.replace(Parked { until, order: self.parkings }).is_none();
+        self.park_count += 1;
+        let is_new = tenant.parked.replace(Parked { until, order: self.park_count }).is_none();
         // The rest of its turn is lost; otherwise it would save up turns while parked.
         tenant.deficit = 0;
-        tenant.attribution.switch_to(Some(by), now);
+        tenant.attribution.switch_to(Some(limit), now);
         if let Some(until) = until {
-            self.parked.insert((until, self.parkings, tenant_id));
+            self.parked.insert((until, self.park_count, tenant_id));
         }
         if is_new {
             self.parked_len += tenant.waiters;
@@ -258,20 +259,21 @@ impl<T: Demands> FairQueue<T> {
         if !std::mem::replace(&mut tenant.in_ring, true) {
             let (share, class) = (tenant.share, tenant.class);
             let tenants = self.shares.get_mut(share).and_then(CallerShare::tenants_mut);
-            if let Some(of_share) = tenants {
-                of_share.rings[class].push(id, &self.tenants);
+            if let Some(share_tenants) = tenants {
+                share_tenants.rings[class].push(id, &self.tenants);
             }
         }
         self.set_runnable(id, Runnable::Yes);
     }
 
-    /// Marks the totals of how long its own limits have held up the tenant of a waiter.
+    /// Records the current wait totals of a waiter's tenant, to compute later how much was added
+    /// since.
     pub(crate) fn mark(&mut self, id: Id, now: Time) -> Option<Mark> {
         let tenant = self.nodes.get(id)?.tenant?;
         Some(self.tenants.get_mut(tenant)?.attribution.mark(now))
     }
 
-    /// How long its own limits have held up the tenant of a waiter.
+    /// Time that the tenant of a waiter has waited, by its own limits.
     pub(crate) fn attribution(&mut self, id: Id) -> Option<&mut WaitAttribution> {
         let tenant = self.nodes.get(id)?.tenant?;
         Some(&mut self.tenants.get_mut(tenant)?.attribution)

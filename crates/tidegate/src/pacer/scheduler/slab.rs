@@ -13,7 +13,8 @@ pub(crate) struct Id {
 pub(crate) struct Slab<T> {
     entries: Vec<Entry<T>>,
     free: Vec<u32>,
-    seen: u32,
+    /// Number of insertions so far, modulo 2^32.
+    insertions: u32,
 }
 
 #[derive(Debug)]
@@ -24,15 +25,15 @@ struct Entry<T> {
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Self { entries: Vec::new(), free: Vec::new(), seen: 0 }
+        Self { entries: Vec::new(), free: Vec::new(), insertions: 0 }
     }
 }
 
 impl<T> Slab<T> {
     /// Inserts a value. The caller bounds the number of entries, far below 2^32.
     pub(crate) fn insert(&mut self, value: T) -> Id {
-        self.seen = self.seen.wrapping_add(1);
-        let entry = Entry { generation: self.seen, value: Some(value) };
+        self.insertions = self.insertions.wrapping_add(1);
+        let entry = Entry { generation: self.insertions, value: Some(value) };
         let index = match self.free.pop() {
             Some(index) => {
                 self.entries[index as usize] = entry;
@@ -43,7 +44,7 @@ impl<T> Slab<T> {
                 u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX)
             }
         };
-        Id { index, generation: self.seen }
+        Id { index, generation: self.insertions }
     }
 
     pub(crate) fn get(&self, id: Id) -> Option<&T> {

@@ -17,7 +17,7 @@ pub(in crate::pacer) enum WaiterState<G> {
     Failed(WaitError),
 }
 
-/// Why a waiter is not granted.
+/// Why a waiter gets no grant.
 #[derive(Debug)]
 pub(crate) enum WaitError {
     /// Its deadline passed.
@@ -33,7 +33,7 @@ pub(crate) enum WaitError {
     Store(StoreError),
 }
 
-/// A grant, how long it took, and why.
+/// A grant, the time it waited, and the parts of that time by limit.
 #[derive(Debug)]
 pub(crate) struct Granted<G> {
     pub(crate) grant: G,
@@ -46,9 +46,10 @@ pub(in crate::pacer) struct Waiter<T, G> {
     pub(in crate::pacer) pending: T,
     pub(in crate::pacer) joined: Time,
     pub(in crate::pacer) deadline: Option<Time>,
-    /// Marks of the shared attribution, and of its tenant's, when it joined.
+    /// Mark of the shared wait attribution when it joined.
     pub(in crate::pacer) mark: Mark,
-    pub(in crate::pacer) own_mark: Mark,
+    /// Mark of its tenant's wait attribution when it joined.
+    pub(in crate::pacer) tenant_mark: Mark,
     pub(in crate::pacer) state: WaiterState<G>,
 }
 

@@ -326,8 +326,11 @@ async fn each_transition_is_logged_once_and_calls_never() {
     let lines = log.0.lock().unwrap();
     assert!(lines[0].starts_with("WARN") && lines[0].contains("store is down"), "{lines:?}");
     assert!(lines[0].contains("connection refused"), "includes the error: {lines:?}");
-    assert!(lines[1].starts_with("INFO") && lines[1].contains("degraded=98"), "{lines:?}");
-    assert!(lines[1].contains("down="), "{lines:?}");
+    assert!(
+        lines[1].starts_with("INFO") && lines[1].contains("degraded_decisions=98"),
+        "{lines:?}"
+    );
+    assert!(lines[1].contains("down_for="), "{lines:?}");
     assert!(lines.iter().all(|line| !line.contains("secret-key")));
 }
 
