@@ -2,9 +2,9 @@
 //!
 //! A [`RetryLayer`] wraps a service and configures its retries:
 //!
-//! - Delays double from one second up to a minute ([`RetryLayer::base`], [`RetryLayer::cap`]),
-//!   minus random jitter. With the defaults the last attempt starts 91 to 183 seconds after the
-//!   first, when most rate limits are over.
+//! - Delays double from one second up to a minute ([`RetryLayer::base_delay`],
+//!   [`RetryLayer::max_delay`]), minus random jitter. With the defaults the last attempt starts 91
+//!   to 183 seconds after the first, when most rate limits are over.
 //! - A delay requested by the provider is never shortened. Jitter is added to it, so that callers
 //!   that got the same delay do not all come back at the same instant.
 //! - All retries to a provider share a budget ([`RetryLayer::budget`]), so that an outage does not

@@ -260,7 +260,7 @@ impl Account {
     }
 
     /// Waits until a call to `model` may be sent under all of its limits. Report the response head
-    /// to [`Reservation::heard`], or the error to [`Reservation::failed`].
+    /// to [`Reservation::response_started`], or the error to [`Reservation::failed`].
     ///
     /// # Errors
     /// If the wait would exceed what the call accepts, a daily or monetary quota is exhausted, or

@@ -22,8 +22,9 @@ use crate::telemetry::Observer;
 
 /// Wraps services so that failed calls are retried. Clones share the counts and the budget.
 ///
-/// The delay before retry `i` is [`base`](Self::base) doubled `i - 1` times, at most
-/// [`cap`](Self::cap), minus random jitter of up to [`jitter_percent`](Self::jitter_percent).
+/// The delay before retry `i` is [`base_delay`](Self::base_delay) doubled `i - 1` times, at most
+/// [`max_delay`](Self::max_delay), minus random jitter of up to
+/// [`jitter_percent`](Self::jitter_percent).
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?
