@@ -21,7 +21,8 @@ pub enum RateError {
     NoPeriod,
     /// In lowest terms, the rate needs more than 32 bits for tokens or 64 bits for nanoseconds.
     #[error(
-        "the rate cannot be represented: in lowest terms it must have at most 4294967295 tokens and 2^64 - 1 ns"
+        "the rate cannot be represented: in lowest terms it must be at most 4294967295 tokens \
+         per at most 2^64 - 1 ns"
     )]
     TooFine,
     /// The text is not of the form `50/s`.
