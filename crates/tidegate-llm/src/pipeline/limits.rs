@@ -35,7 +35,7 @@ impl Limits {
         let mut add = |dimension, what, limiter: Result<Limiter, BoxError>| match limiter {
             Ok(limiter) => limiters.push((dimension, limiter)),
             Err(error) => {
-                tracing::warn!(what, %error, "limiter creation failed; limit not enforced")
+                tracing::warn!(what, %error, "limiter creation failed; limit not enforced");
             }
         };
         for dimension in Dimension::ALL {

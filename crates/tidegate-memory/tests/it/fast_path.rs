@@ -91,7 +91,7 @@ impl StorePair {
             Step::Spend(list) => self.spend(&list)?,
             Step::Take(list) => self.take(&self.limit.clone(), &list)?,
             Step::TakeWithOldPolicy(key, cost) => {
-                self.take(&self.previous.clone(), &[(key, cost)])?
+                self.take(&self.previous.clone(), &[(key, cost)])?;
             }
             Step::Settle(delta) => self.settle(delta)?,
             Step::Hold(key, span) => {

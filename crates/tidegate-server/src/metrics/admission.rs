@@ -59,7 +59,7 @@ impl AdmissionMetrics {
     pub(crate) fn count(&self, decision: &AdmissionDecision<'_>) {
         match decision {
             AdmissionDecision::Rejected(rejection) => {
-                self.add(rejection.tier, |tier| &tier.rejected)
+                self.add(rejection.tier, |tier| &tier.rejected);
             }
             AdmissionDecision::Admitted(admitted) => {
                 if let Some(rejection) = admitted.would_reject() {

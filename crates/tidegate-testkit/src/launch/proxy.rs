@@ -95,7 +95,7 @@ impl Proxy {
     /// Delays bytes that arrive from now on, with a delay per direction.
     pub fn set_delays(&self, to_server: Duration, to_client: Duration) {
         self.conditions.send_modify(|conditions| {
-            (conditions.to_server, conditions.to_client) = (to_server, to_client)
+            (conditions.to_server, conditions.to_client) = (to_server, to_client);
         });
     }
 

@@ -37,7 +37,7 @@ impl Admission {
         for (index, (known, policy)) in known.into_iter().zip(policies).enumerate() {
             match (known, policy) {
                 (Some(live_limit), Some(policy)) => {
-                    drop(live_limit.limit().revise(policy, change)?)
+                    drop(live_limit.limit().revise(policy, change)?);
                 }
                 (None, Some(policy)) => {
                     new[index] = Some(LiveLimit::new(Limit::named(&self.names[index], policy)?)?);

@@ -118,7 +118,7 @@ async fn excessive_max_tokens_are_charged_a_minute_at_most() {
     let ends: [(&str, End); 4] = [
         ("it fails", |call| drop(call.failed(failed(Class::Transient, 500)))),
         ("it is interrupted", |call| {
-            drop(call.failed(connection_failure(ConnectionFailure::Closed)))
+            drop(call.failed(connection_failure(ConnectionFailure::Closed)));
         }),
         ("the caller cancels", drop),
         ("it completes", |call| call.complete(None)),
