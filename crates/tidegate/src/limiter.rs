@@ -109,7 +109,7 @@ impl Limiter {
     /// let limiter = Limiter::new(Policy::per_second(2).capacity(5).build()?);
     /// let Policy::Bucket(bucket) = limiter.policy() else { unreachable!() };
     /// let outcome = limiter.take("alice").now()?.outcomes()[0];
-    /// Capacity, rate, and the level in thousandths of a token, for display.
+    /// // Capacity, rate, and the level in thousandths of a token, for display.
     /// assert_eq!(bucket.capacity(), 5);
     /// assert_eq!(bucket.rate(), "2/s".parse()?);
     /// assert_eq!(bucket.millitokens(outcome.reset.unwrap()), 4_000);

@@ -31,7 +31,7 @@ pub enum RateError {
     )]
     Malformed,
     /// The number before the slash is invalid.
-    #[error("invalid number in rate: {0}")]
+    #[error("the number in a rate {0}")]
     Number(#[source] DecimalError),
 }
 

@@ -270,8 +270,7 @@ impl Account {
         model: &str,
         call: &impl OutgoingCall,
     ) -> Result<Reservation, CallError> {
-        let model = lower_case(model);
-        let model = bounded(&model);
+        let model = model_key(model);
         let queue = self.queue(&model).map_err(|error| CallError::InvalidRequest {
             provider: self.provider().clone(),
             source: Box::new(error),
@@ -282,14 +281,14 @@ impl Account {
     /// Returns waiting calls, calls in flight and the concurrency limit of the queue of `model`.
     #[must_use]
     pub fn gauges(&self, model: &str) -> Option<Gauges> {
-        let queue = self.queue(&bounded(model)).ok()?;
+        let queue = self.queue(&model_key(model)).ok()?;
         Some(queue.pacer().gauges())
     }
 
     /// Returns the net charges to the reported limits of `model`.
     #[must_use]
     pub fn net_charges(&self, model: &str) -> Vec<(Dimension, u64)> {
-        let model = bounded(model).to_lowercase();
+        let model = model_key(model);
         let model_limits = |queue: Arc<CallQueue>| queue.model_limits(&model);
         let model_limits = self.queue(&model).and_then(model_limits);
         model_limits.map_or_else(|_| Vec::new(), |model_limits| model_limits.charged())
@@ -357,6 +356,15 @@ impl Account {
     }
 }
 
+/// Returns the name under which the limits of a model are kept: in lower case, since providers
+/// ignore case, and bounded.
+fn model_key(model: &str) -> Cow<'_, str> {
+    match lower_case(model) {
+        Cow::Borrowed(model) => bounded(model),
+        Cow::Owned(model) => bounded(&model).into_owned().into(),
+    }
+}
+
 /// Lower-cases `name`, which rarely allocates.
 fn lower_case(name: &str) -> Cow<'_, str> {
     if name.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
@@ -396,5 +404,21 @@ impl fmt::Debug for Account {
             .field("scope", &self.inner.scope)
             .field("limits", &self.inner.limits.load())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_differ_in_case_have_one_key_also_if_they_are_long() {
+        for length in [10, 128, 129, 10_000] {
+            let name = "Ä-Model".repeat(length);
+            let key = model_key(&name);
+            assert_eq!(key, model_key(&name.to_lowercase()), "{length}");
+            assert!(key.len() <= 128, "{length}: {key}");
+        }
+        assert_eq!(model_key("GPT-4o"), "gpt-4o");
     }
 }

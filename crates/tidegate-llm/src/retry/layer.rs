@@ -112,8 +112,8 @@ impl RetryLayer {
 
     /// Sets the account whose permits attempts wait for. All layers with this account share its
     /// retry budget. The account holds back all its calls after a rate limit, so retries after rate
-    /// limits take nothing from the budget. Default: none; all retries take from the layer's own
-    /// budget.
+    /// limits take nothing from the budget. Replaces a budget set before. Default: none; all retries
+    /// take from the layer's own budget.
     pub fn account(self, account: &Account) -> Self {
         self.with_budget(account.retry_budget()).with(|policy| policy.is_paced = true)
     }
@@ -126,7 +126,8 @@ impl RetryLayer {
 
     /// Sets a budget of this many retries at once, shared with clones of this layer; with 0,
     /// nothing is ever retried. It starts full. Each retry takes one; each call adds a fifth, and
-    /// each second adds one. Default: 100.
+    /// each second adds one. Replaces the budget of an [account](Self::account) set before. Default:
+    /// 100.
     ///
     /// ```
     /// use tidegate_llm::retry::RetryLayer;

@@ -61,7 +61,8 @@ impl ClassificationRules {
         self.add(Some(status), Some(kind.into()), class)
     }
 
-    /// Restricts the rule added last to one provider. Default: all providers.
+    /// Restricts the rule added last to one provider; without a rule, it has no effect. Default: all
+    /// providers.
     pub fn only_for(mut self, provider: impl Into<Provider>) -> Self {
         if let Some(rule) = self.rules.last_mut() {
             rule.provider = Some(provider.into());

@@ -50,7 +50,7 @@ impl ActiveConfig {
                     "change refused"
                 );
                 for line in error.to_string().lines() {
-                    tracing::error!(door, error = %line, "invalid configuration");
+                    tracing::error!(door, error = %line, "change not applied");
                 }
                 tracing::error!(door, "change refused; keeping the current configuration");
                 let message = format!("configuration change through {door} refused: {error}");

@@ -84,7 +84,7 @@ pub(super) async fn open(plan: &StoreConfig) -> Result<ServerStore, StartError> 
             // An unreachable server does not prevent the start: the failure rules apply until it is
             // back. The store itself logs why it cannot connect.
             if store.connected().await.is_ok() {
-                tracing::info!(%url, "connected to the shared store");
+                tracing::info!(%url, "shared store is ready");
             }
             ServerStore::guarded(plan, Arc::new(store))
         }
