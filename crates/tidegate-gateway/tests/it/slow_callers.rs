@@ -117,7 +117,7 @@ async fn large_bodies_of_one_address_do_not_block_others() {
     let refused = in_progress.join_next().await.unwrap().unwrap();
     assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (503, "1"));
     assert_eq!(refused.json()["error"]["code"], "gateway_busy");
-    assert!(refused.json()["error"]["message"].as_str().unwrap().contains("of this address"));
+    assert!(refused.json()["error"]["message"].as_str().unwrap().contains("from this address"));
     let small = gateway.handle(chat("openai", Mode::Single), PEER).await;
     assert_eq!(small.status(), 200);
     let other = gateway.handle(large_request(), [127, 0, 0, 2].into()).await;
