@@ -31,7 +31,7 @@ tokio::task_local! {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::Arc;
 /// use std::time::Duration;
-/// use tidegate::guard::{GuardedStore, within};
+/// use tidegate::guard::{GuardedStore, with_deadline};
 /// use tidegate::{Engine, MemoryStore, Policy};
 ///
 /// let store = GuardedStore::builder(Arc::new(MemoryStore::new())).build()?;
