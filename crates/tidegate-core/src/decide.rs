@@ -64,7 +64,22 @@ pub fn check_list<'a>(
 #[must_use]
 #[inline]
 pub fn earliest_start(entries: &[BucketEntry<'_>], horizon: Duration, now: Now) -> Option<Time> {
-    let mut start = now.time;
+    earliest_start_from(entries, now.time, horizon, now)
+}
+
+/// Returns the earliest instant not before `not_before` at which every entry can be charged, if it
+/// is at most `horizon` away from now.
+///
+/// Parts of a list that are decided in different places agree on a common start with it.
+#[must_use]
+#[inline]
+pub fn earliest_start_from(
+    entries: &[BucketEntry<'_>],
+    not_before: Time,
+    horizon: Duration,
+    now: Now,
+) -> Option<Time> {
+    let mut start = now.time.max(not_before);
     let mut horizon = horizon;
     for entry in entries {
         match entry.fit(now) {

@@ -1,0 +1,259 @@
+//! The policy history of a limit in one shard.
+//!
+//! Every client numbers the revisions of its limits itself. The shard numbers them anew in the
+//! order in which it learns of them, and stores these numbers in buckets. The newest policy applies
+//! to everybody: a client with an older one adopts it.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+use tidegate_core::{Limit, Policy, PolicyChange};
+
+use crate::message::LimitMessage;
+use crate::policy::{ChangeMessage, PolicyMessage};
+
+/// Format of a stored history.
+const FORMAT: u32 = 1;
+/// Maximum number of policies that a limit remembers.
+const MAX_REVISIONS: usize = 256;
+/// Maximum number of clients whose revisions are told apart. If there are more, the one that was
+/// added first is forgotten, and its policy counts as new when it calls again.
+const MAX_NODES: usize = 1_024;
+
+/// The known policies of one limit.
+#[derive(Clone, Debug)]
+pub(crate) struct History {
+    /// The limit, with one revision per known policy.
+    limit: Limit,
+    /// Number of its first revision.
+    first: u32,
+    /// The newest revision of each client.
+    nodes: Vec<(u64, u32)>,
+}
+
+/// A stored history.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    format: u32,
+    first: u32,
+    revisions: Vec<(ChangeMessage, PolicyMessage)>,
+    nodes: Vec<(u64, u32)>,
+}
+
+impl History {
+    /// Creates the history of an inline limit, which never changes.
+    pub(crate) fn inline(message: &LimitMessage) -> Result<Self, String> {
+        let policy = message.policy.to_policy()?;
+        let limit = match &message.schedule {
+            Some(schedule) if schedule.chars().any(char::is_control) => {
+                return Err("the name of a schedule has control characters".into());
+            }
+            Some(schedule) => Limit::inline_on(schedule, policy),
+            None => Limit::inline(policy),
+        };
+        Ok(Self { limit, first: 0, nodes: Vec::new() })
+    }
+
+    /// Creates the history of a limit that the shard does not know.
+    pub(crate) fn new(
+        name: &str,
+        node: Option<u64>,
+        message: &LimitMessage,
+    ) -> Result<Self, String> {
+        let revisions = revisions(message)?;
+        let limit = build(name, &revisions)?;
+        let nodes = node.map(|node| (node, message.generation)).into_iter().collect();
+        Ok(Self { limit, first: 0, nodes })
+    }
+
+    /// Adds what is new in the message of a client. Returns whether the history changed.
+    pub(crate) fn learn(
+        &mut self,
+        node: Option<u64>,
+        message: &LimitMessage,
+    ) -> Result<bool, String> {
+        let position = node.and_then(|node| self.nodes.iter().position(|(id, _)| *id == node));
+        let known = position.map(|position| self.nodes[position].1);
+        if known.is_some_and(|known| known >= message.generation) {
+            return Ok(false);
+        }
+        let all = revisions(message)?;
+        let new = match known {
+            // Those after the last that this client has told.
+            Some(known) => {
+                let count = usize::try_from(message.generation - known).unwrap_or(usize::MAX);
+                all[all.len().saturating_sub(count)..].to_vec()
+            }
+            // An unknown client: its policies up to the one in force are not news.
+            None => {
+                let current = self.limit.policy();
+                let after = all.iter().rposition(|(_, policy)| policy == current);
+                all[after.map_or(0, |index| index + 1)..].to_vec()
+            }
+        };
+        let mut changed = !new.is_empty();
+        for (change, policy) in new {
+            let revised = self.limit.revise(policy, change);
+            self.limit = revised.map_err(|error| error.to_string())?;
+        }
+        if let Some(node) = node {
+            changed = true;
+            match position {
+                Some(position) => self.nodes[position].1 = message.generation,
+                None => {
+                    if self.nodes.len() == MAX_NODES {
+                        self.nodes.remove(0);
+                    }
+                    self.nodes.push((node, message.generation));
+                }
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Decodes a stored history.
+    pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Self, String> {
+        let malformed = |_| String::from("a stored policy history is malformed");
+        let record: Record = serde_json::from_slice(bytes).map_err(malformed)?;
+        if record.format != FORMAT {
+            return Err(alloc::format!(
+                "a stored policy history has format {}, but this version reads format {FORMAT}",
+                record.format
+            ));
+        }
+        let revisions = read_revisions(record.revisions.iter())?;
+        let limit = build(name, &revisions)?;
+        Ok(Self { limit, first: record.first, nodes: record.nodes })
+    }
+
+    /// Encodes the history.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let oldest = (0..=self.limit.generation()).find(|&g| self.limit.revisions_since(g).is_some());
+        let oldest = oldest.unwrap_or(self.limit.generation());
+        let revisions = self.limit.revisions_since(oldest).into_iter().flatten();
+        let revisions: Vec<_> = revisions
+            .map(|revision| (revision.change().into(), PolicyMessage::new(revision.policy())))
+            .collect();
+        let record = Record {
+            format: FORMAT,
+            first: self.first + oldest,
+            revisions,
+            nodes: self.nodes.clone(),
+        };
+        serde_json::to_vec(&record).unwrap_or_default()
+    }
+
+    /// Returns the limit under the current policy.
+    pub(crate) fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    /// Returns the number of the current policy.
+    pub(crate) fn revision(&self) -> u32 {
+        self.first + self.limit.generation()
+    }
+
+    /// Returns which generation of [`limit`](Self::limit) has this number; `u32::MAX` if it is
+    /// forgotten.
+    pub(crate) fn index_of(&self, revision: u32) -> u32 {
+        revision.checked_sub(self.first).unwrap_or(u32::MAX)
+    }
+}
+
+/// Returns the policies of a message, oldest first, with how buckets were converted to each.
+fn revisions(message: &LimitMessage) -> Result<Vec<(PolicyChange, Policy)>, String> {
+    if message.past.len() > MAX_REVISIONS {
+        return Err(alloc::format!("a limit has at most {MAX_REVISIONS} earlier policies"));
+    }
+    let mut all = read_revisions(message.past.iter())?;
+    all.push((message.change.into(), message.policy.to_policy()?));
+    Ok(all)
+}
+
+fn read_revisions<'m>(
+    revisions: impl Iterator<Item = &'m (ChangeMessage, PolicyMessage)>,
+) -> Result<Vec<(PolicyChange, Policy)>, String> {
+    revisions.map(|(change, policy)| Ok(((*change).into(), policy.to_policy()?))).collect()
+}
+
+fn build(name: &str, revisions: &[(PolicyChange, Policy)]) -> Result<Limit, String> {
+    let ((_, first), later) = revisions.split_first().ok_or("a limit has no policy")?;
+    let mut limit = Limit::named(name, *first).map_err(|error| error.to_string())?;
+    for (change, policy) in later {
+        limit = limit.revise(*policy, *change).map_err(|error| error.to_string())?;
+    }
+    Ok(limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(generation: u32, capacity: u64) -> LimitMessage {
+        let policy = Policy::per_second(1).capacity(capacity).build().unwrap();
+        LimitMessage {
+            name: Some("a".into()),
+            policy: PolicyMessage::new(&policy),
+            generation,
+            ..LimitMessage::default()
+        }
+    }
+
+    #[test]
+    fn newest_policy_applies_and_a_client_with_an_older_one_adopts_it() {
+        let mut history = History::new("a", Some(1), &message(0, 10)).unwrap();
+        assert!(history.learn(Some(1), &message(1, 4)).unwrap());
+        assert!(!history.learn(Some(1), &message(0, 10)).unwrap(), "an old revision");
+        assert_eq!((history.revision(), history.limit().policy().capacity()), (1, 4));
+        // A new client with another policy, such as one that was restarted with a new file.
+        assert!(history.learn(Some(2), &message(0, 7)).unwrap());
+        assert!(!history.learn(Some(1), &message(1, 4)).unwrap());
+        assert_eq!((history.revision(), history.limit().policy().capacity()), (2, 7));
+        // A client without an id always has the newest policy.
+        assert!(history.learn(None, &message(0, 9)).unwrap());
+        assert!(!history.learn(None, &message(0, 9)).unwrap());
+        assert_eq!(history.limit().policy().capacity(), 9);
+    }
+
+    #[test]
+    fn all_revisions_that_a_client_made_meanwhile_are_applied() {
+        let mut history = History::new("a", Some(1), &message(0, 10)).unwrap();
+        let mut later = message(2, 10);
+        later.past = alloc::vec![(ChangeMessage::Reset, message(1, 5).policy)];
+        assert!(history.learn(Some(1), &later).unwrap());
+        assert_eq!(history.revision(), 2, "back to the first policy, by way of a reset");
+        assert!(!history.learn(Some(1), &later).unwrap(), "sent again after a timeout");
+    }
+
+    #[test]
+    fn histories_round_trip_and_numbers_stay_after_old_ones_are_forgotten() {
+        let mut history = History::new("a", Some(1), &message(0, 1)).unwrap();
+        for generation in 1..400 {
+            history.learn(Some(1), &message(generation, u64::from(generation) + 1)).unwrap();
+        }
+        let back = History::decode("a", &history.encode()).unwrap();
+        assert_eq!((back.revision(), history.revision()), (399, 399));
+        assert_eq!(back.limit().policy(), history.limit().policy());
+        assert_eq!(back.index_of(10), u32::MAX);
+        assert_eq!(
+            back.limit().revisions_since(back.index_of(398)).unwrap().count(),
+            2,
+            "the last two"
+        );
+        let newer = String::from_utf8(back.encode()).unwrap().replacen("1", "2", 1);
+        assert_eq!(
+            History::decode("a", newer.as_bytes()).unwrap_err(),
+            "a stored policy history has format 2, but this version reads format 1"
+        );
+    }
+
+    #[test]
+    fn number_of_clients_is_bounded() {
+        let mut history = History::new("a", None, &message(0, 1)).unwrap();
+        for node in 0..2_000 {
+            history.learn(Some(node), &message(0, 1)).unwrap();
+        }
+        assert_eq!((history.nodes.len(), history.revision()), (MAX_NODES, 0));
+    }
+}
