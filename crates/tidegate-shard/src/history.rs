@@ -129,7 +129,8 @@ impl History {
 
     /// Encodes the history.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let oldest = (0..=self.limit.generation()).find(|&g| self.limit.revisions_since(g).is_some());
+        let oldest =
+            (0..=self.limit.generation()).find(|&g| self.limit.revisions_since(g).is_some());
         let oldest = oldest.unwrap_or(self.limit.generation());
         let revisions = self.limit.revisions_since(oldest).into_iter().flatten();
         let revisions: Vec<_> = revisions

@@ -10,8 +10,8 @@
 
 extern crate alloc;
 
-//pub mod api;
-//pub mod coordinate;
+pub mod api;
+pub mod coordinate;
 mod entry;
 mod history;
 pub mod message;

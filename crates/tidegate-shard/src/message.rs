@@ -47,6 +47,10 @@ pub enum OperationMessage {
     },
     Peek {
         charges: Vec<ChargeMessage>,
+        /// Whether this asks on behalf of a take of a list that spans shards. Buckets are then
+        /// converted to a changed policy, as by a take that is denied.
+        #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+        for_take: bool,
     },
     Reserve {
         charges: Vec<ChargeMessage>,
@@ -338,7 +342,7 @@ impl OperationMessage {
             |c: &Correction<'_>| CorrectionMessage { on: target(&c.target), delta: c.delta };
         Some(match *operation {
             Operation::Take(list) => Self::Take { charges: charges(list) },
-            Operation::Peek(list) => Self::Peek { charges: charges(list) },
+            Operation::Peek(list) => Self::Peek { charges: charges(list), for_take: false },
             Operation::Reserve { charges: list, horizon } => Self::Reserve {
                 charges: charges(list),
                 horizon_ns: nanos(horizon),
@@ -365,13 +369,11 @@ impl OperationMessage {
     /// Returns the buckets of the operation, in order.
     pub fn targets(&self) -> Box<dyn Iterator<Item = &TargetMessage> + '_> {
         match self {
-            Self::Take { charges } | Self::Peek { charges } | Self::Reserve { charges, .. } => {
+            Self::Take { charges } | Self::Peek { charges, .. } | Self::Reserve { charges, .. } => {
                 Box::new(charges.iter().map(|charge| &charge.on))
             }
             Self::Settle { corrections, .. } => Box::new(corrections.iter().map(|c| &c.on)),
-            Self::Release { targets, .. } | Self::Renew { targets, .. } => {
-                Box::new(targets.iter())
-            }
+            Self::Release { targets, .. } | Self::Renew { targets, .. } => Box::new(targets.iter()),
             Self::Hold { target, .. } | Self::Reset { target } => {
                 Box::new(core::iter::once(target))
             }
@@ -395,7 +397,8 @@ impl ReceiptMessage {
     pub fn to_receipt(&self) -> Result<Receipt, ReceiptError> {
         let digit = |c: &u8| char::from(*c).to_digit(16).and_then(|d| u8::try_from(d).ok());
         let digits: Option<Vec<u8>> = self.0.as_bytes().iter().map(digit).collect();
-        let digits = digits.filter(|digits| digits.len() % 2 == 0).ok_or(ReceiptError::Malformed)?;
+        let digits =
+            digits.filter(|digits| digits.len() % 2 == 0).ok_or(ReceiptError::Malformed)?;
         let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
         Receipt::from_bytes(&bytes)
     }

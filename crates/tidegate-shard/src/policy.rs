@@ -82,12 +82,8 @@ impl PolicyMessage {
     pub fn to_policy(&self) -> Result<Policy, String> {
         let rates = [self.rate.is_some(), self.tokens_per_second.is_some(), self.per_ns.is_some()];
         let is_bucket = self.capacity.is_some() || rates.contains(&true);
-        let kinds = [
-            is_bucket,
-            self.quota.is_some(),
-            self.allowance.is_some(),
-            self.concurrency.is_some(),
-        ];
+        let kinds =
+            [is_bucket, self.quota.is_some(), self.allowance.is_some(), self.concurrency.is_some()];
         if kinds.iter().filter(|&&kind| kind).count() != 1 {
             return Err(
                 "a policy needs capacity and rate, or quota, or allowance, or concurrency".into()
@@ -217,10 +213,7 @@ mod tests {
             (r#"{"capacity":1}"#, "a bucket needs one of rate and tokens_per_second"),
             (r#"{"quota":1,"max_debt":1}"#, "the policy has parameters of two kinds"),
             (r#"{"allowance":1,"lease_ms":1}"#, "the policy has parameters of two kinds"),
-            (
-                "{}",
-                "a policy needs capacity and rate, or quota, or allowance, or concurrency",
-            ),
+            ("{}", "a policy needs capacity and rate, or quota, or allowance, or concurrency"),
             (
                 r#"{"allowance":1,"quota":1}"#,
                 "a policy needs capacity and rate, or quota, or allowance, or concurrency",

@@ -15,8 +15,7 @@ pub const MAX_SHARDS: u32 = 65_536;
 /// ```
 #[must_use]
 pub fn fnv1a(text: &str) -> u32 {
-    text.bytes()
-        .fold(2_166_136_261, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619))
+    text.bytes().fold(2_166_136_261, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619))
 }
 
 /// Returns the shard of a key: that of its group, or of its name if it has none. Keys of a group

@@ -15,8 +15,8 @@ use core::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::decide::{self, DecisionMode, EntrySettlement};
 use tidegate_core::{
-    BucketLocation, Decision, Denial, Grant, MAX_SPAN, Now, Policy,
-    Receipt, ReceiptError, Settlement, State, StoreError, StoreResponse, Time, hash,
+    BucketLocation, Decision, Denial, Grant, MAX_SPAN, Now, Policy, Receipt, ReceiptError,
+    Settlement, State, StoreError, StoreResponse, Time, hash,
 };
 
 use crate::entry::{Entry, MAX_LEASES};
@@ -111,7 +111,10 @@ impl<S: Storage> Shard<S> {
             OperationMessage::Take { charges } => {
                 self.decide(node, charges, DecisionMode::Take, Time::ZERO, now).map(decision)
             }
-            OperationMessage::Peek { charges } => {
+            OperationMessage::Peek { charges, for_take } => {
+                if *for_take {
+                    self.convert(node, charges, now)?;
+                }
                 self.decide(node, charges, DecisionMode::Peek, Time::ZERO, now).map(decision)
             }
             OperationMessage::Reserve { charges, horizon_ns, not_before_ns } => {
@@ -168,11 +171,8 @@ impl<S: Storage> Shard<S> {
         let Some(start) = start else {
             let outcomes = decide::denied_outcomes(&buckets, list.order(), now);
             if mode != DecisionMode::Peek {
-                let states = list.states_after_denial(buckets, now);
-                for (index, state) in states {
-                    list[index].set_state(state);
-                    self.write(&list[index]);
-                }
+                drop(buckets);
+                self.write_converted(list, now)?;
             }
             return Ok(Decision::Denied(Denial::new(outcomes)));
         };
@@ -193,6 +193,28 @@ impl<S: Storage> Shard<S> {
         let record = |index: usize| list[index].record(number, states[index]);
         let receipt = Receipt::new(ISSUER, start, list.order().map(record));
         Ok(Decision::Allowed(Grant::new(outcomes, start.since(now.time), receipt)))
+    }
+
+    /// Converts the buckets of a list as a denied take does.
+    fn convert(
+        &mut self,
+        node: Option<u64>,
+        charges: &[ChargeMessage],
+        now: Now,
+    ) -> Result<(), StoreError> {
+        let items = charges.iter().map(|charge| (&charge.on, i128::from(charge.cost)));
+        let list = self.list(node, items, now)?;
+        self.write_converted(list, now)
+    }
+
+    /// Writes buckets that a denied take changes: those that were converted to a changed policy, or
+    /// repaired after the clock stepped back.
+    fn write_converted(&mut self, mut list: List, now: Now) -> Result<(), StoreError> {
+        for (index, state) in list.states_after_denial(now)? {
+            list[index].set_state(state);
+            self.write(&list[index]);
+        }
+        Ok(())
     }
 
     /// Writes a bucket that was charged.
@@ -220,8 +242,9 @@ impl<S: Storage> Shard<S> {
         if let Some(receipt) = receipt {
             self.check(receipt, &list)?;
         }
-        let record_of =
-            |list: &List, index| receipt.and_then(|receipt| list.record_of(index, receipt).copied());
+        let record_of = |list: &List, index| {
+            receipt.and_then(|receipt| list.record_of(index, receipt).copied())
+        };
         let mut released: SmallVec<[Option<u64>; 2]> = SmallVec::new();
         for index in 0..list.len() {
             let lease = match record_of(&list, index).map(|record| record.location) {

@@ -127,16 +127,17 @@ impl List {
     /// changed policy, or repaired after the clock stepped back.
     pub(crate) fn states_after_denial(
         &self,
-        buckets: SmallVec<[BucketEntry<'_>; 2]>,
         now: Now,
-    ) -> SmallVec<[(usize, State); 2]> {
-        let all = buckets.into_iter().zip(self.iter()).enumerate();
-        all.filter(|(_, (_, listed))| listed.amount != 0 && !listed.has_slots())
+    ) -> Result<SmallVec<[(usize, State); 2]>, ChargeError> {
+        let all = self.bucket_entries(now)?.into_iter().zip(self.iter()).enumerate();
+        let states = all
+            .filter(|(_, (_, listed))| listed.amount != 0 && !listed.has_slots())
             .filter_map(|(index, (mut bucket, listed))| {
                 let changed = bucket.repair(now) || listed.effective.converted;
                 changed.then(|| (index, bucket.state()))
             })
-            .collect()
+            .collect();
+        Ok(states)
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_core::{
     Now, Operation, Store, StoreError, StoreResponses, Submission, Time, WallTime, decide,
 };
+use tidegate_shard::coordinate::{self, Step};
 use tidegate_shard::message::{Batch, FORMAT, OperationMessage, Replies};
 use tidegate_shard::{Shard, Storage, Table};
 use tidegate_testkit::subject::{BoxFuture, Resolution, Subject};
@@ -85,7 +86,17 @@ impl InProcess {
         let message = OperationMessage::new(operation, |_| None).unwrap();
         decide::check_list(message.targets().map(|target| target.key()).collect::<Vec<_>>())?;
         let batch = Batch { format: FORMAT, node: Some(1), operations: vec![message] };
-        self.run(0, &batch).replies[0].to_response()
+        let shards = u32::try_from(self.shards.len()).unwrap();
+        let mut rounds = Vec::new();
+        loop {
+            match coordinate::advance(&batch, shards, &rounds) {
+                Step::Done(replies) => return replies[0].to_response(),
+                Step::Send(calls) => {
+                    let round = calls.iter().map(|call| Ok(self.run(call.shard, &call.batch)));
+                    rounds.push(round.collect());
+                }
+            }
+        }
     }
 }
 

@@ -8,3 +8,9 @@ mod one_shard {
 
     tidegate_testkit::conformance_tests!(|| async { InProcess::new(1) });
 }
+
+mod many_shards {
+    use crate::fixture::InProcess;
+
+    tidegate_testkit::conformance_tests!(|| async { InProcess::new(128) });
+}

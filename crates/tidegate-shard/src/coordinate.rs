@@ -1,0 +1,522 @@
+//! Operations whose keys are in several shards.
+//!
+//! A take first asks all shards whether the list fits. If it does, the shards are charged one after
+//! the other, in ascending order. If one of them denies nevertheless, because somebody else was
+//! faster, those charged before give it back. What is promised:
+//!
+//! - No limit is ever exceeded: every charge is granted by the shard that has the bucket.
+//! - A denial leaves nothing spent, once it is answered. Until then, other callers may be denied
+//!   for tokens that are about to be given back.
+//! - If the coordinator fails between the charge and the refund, the charge stays.
+//! - A settlement is applied shard by shard. If one refuses it, the others have applied their part.
+//!
+//! A reservation first asks all shards when it could start, then reserves everywhere from the latest
+//! of these instants. If somebody else is faster, it starts over, at most [`ATTEMPTS`] times.
+//! Refunds of reservations leave out what later ones already depend on, as everywhere.
+//!
+//! [`advance`] is a pure function of the operations and of all replies so far, so that the caller
+//! keeps no state but the replies.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use tidegate_core::{Receipt, ReceiptError, Time};
+
+use crate::message::{
+    Batch, ChargeMessage, CorrectionMessage, ErrorMessage, FORMAT, OperationMessage,
+    OutcomeMessage, ReceiptMessage, Replies, Reply, RetryMessage,
+};
+use crate::route::shard_of;
+
+/// How often a reservation is tried while others reserve the same buckets.
+pub const ATTEMPTS: usize = 3;
+
+/// A batch for one shard.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// The shard.
+    pub shard: u32,
+    /// Its operations.
+    pub batch: Batch,
+}
+
+/// What a shard replied, or why it did not.
+pub type CallResult = Result<Replies, String>;
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Send these calls, concurrently, and add their results as another round.
+    Send(Vec<Call>),
+    /// The replies, one per operation of the batch.
+    Done(Vec<Reply>),
+}
+
+/// Returns what to do after these rounds of calls.
+#[must_use]
+pub fn advance(batch: &Batch, shards: u32, rounds: &[Vec<CallResult>]) -> Step {
+    let mut exchange = Exchange { node: batch.node, shards, rounds };
+    let mut replies = Vec::with_capacity(batch.operations.len());
+    for operation in &batch.operations {
+        match exchange.execute(operation) {
+            Ok(reply) => replies.push(reply),
+            Err(Pending(calls)) => return Step::Send(calls),
+        }
+    }
+    Step::Done(replies)
+}
+
+/// Calls whose results are not there yet.
+struct Pending(Vec<Call>);
+
+/// The calls so far. Each round of calls takes the results of the next recorded round.
+struct Exchange<'r> {
+    node: Option<u64>,
+    shards: u32,
+    rounds: &'r [Vec<CallResult>],
+}
+
+/// The part of a list in one shard.
+struct Part {
+    shard: u32,
+    /// Indices in the list.
+    items: Vec<usize>,
+}
+
+/// A part that was charged.
+struct Charged<'p> {
+    part: &'p Part,
+    receipt: Option<Receipt>,
+    outcomes: Vec<OutcomeMessage>,
+    /// When the charge takes effect.
+    start_ns: u64,
+    wait_ns: u64,
+}
+
+/// What a shard said to a peek.
+struct Peeked {
+    fits: bool,
+    /// If it fits, after spending; otherwise the present state and the waits.
+    outcomes: Vec<OutcomeMessage>,
+    /// The present state.
+    present: Vec<OutcomeMessage>,
+    now_ns: u64,
+}
+
+impl Exchange<'_> {
+    fn execute(&mut self, operation: &OperationMessage) -> Result<Reply, Pending> {
+        let parts = self.parts(operation);
+        if let [part] = parts.as_slice() {
+            let result = self.send(alloc::vec![(part.shard, alloc::vec![operation.clone()])])?;
+            return Ok(result.into_iter().next().map_or_else(lost, |result| match result {
+                Ok((_, mut replies)) => replies.pop().unwrap_or_else(lost),
+                Err(reason) => failed(reason),
+            }));
+        }
+        match operation {
+            OperationMessage::Take { charges } => self.take(&parts, charges),
+            OperationMessage::Peek { charges, for_take } => {
+                let peeked = self.peek(&parts, charges, *for_take)?;
+                Ok(peeked.map_or_else(failed, |peeked| merge_peeked(&parts, &peeked)))
+            }
+            OperationMessage::Reserve { charges, horizon_ns, not_before_ns } => {
+                self.reserve(&parts, charges, *horizon_ns, *not_before_ns)
+            }
+            OperationMessage::Settle { corrections, receipt } => {
+                self.settle(&parts, corrections, receipt.as_ref())
+            }
+            OperationMessage::Release { targets, receipt } => {
+                self.slots(&parts, receipt, targets.len(), |items, receipt| {
+                    let targets = pick(targets, items);
+                    OperationMessage::Release { targets, receipt }
+                })
+            }
+            OperationMessage::Renew { targets, receipt } => {
+                self.slots(&parts, receipt, targets.len(), |items, receipt| {
+                    let targets = pick(targets, items);
+                    OperationMessage::Renew { targets, receipt }
+                })
+            }
+            // These have one target, or none.
+            OperationMessage::Hold { .. } | OperationMessage::Reset { .. } => Ok(lost()),
+        }
+    }
+
+    /// Returns the parts of an operation, in the order of their shards.
+    fn parts(&self, operation: &OperationMessage) -> Vec<Part> {
+        let mut parts: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (index, target) in operation.targets().enumerate() {
+            parts.entry(shard_of(target.key(), self.shards)).or_default().push(index);
+        }
+        if parts.is_empty() {
+            // Any shard refuses an empty list.
+            parts.insert(0, Vec::new());
+        }
+        parts.into_iter().map(|(shard, items)| Part { shard, items }).collect()
+    }
+
+    /// Returns the results of these calls: the time of the shard, and one reply per operation.
+    #[allow(clippy::type_complexity, reason = "the results are taken apart at once")]
+    fn send(
+        &mut self,
+        calls: Vec<(u32, Vec<OperationMessage>)>,
+    ) -> Result<Vec<Result<(u64, Vec<Reply>), String>>, Pending> {
+        let counts: Vec<usize> = calls.iter().map(|(_, operations)| operations.len()).collect();
+        let Some((round, later)) = self.rounds.split_first() else {
+            let node = self.node;
+            let call = |(shard, operations)| Call {
+                shard,
+                batch: Batch { format: FORMAT, node, operations },
+            };
+            return Err(Pending(calls.into_iter().map(call).collect()));
+        };
+        self.rounds = later;
+        let mut results = round.iter().cloned();
+        let result = |((shard, _), count): (&(u32, _), usize)| match results.next() {
+            Some(Ok(all)) if all.replies.len() == count => Ok((all.now_ns, all.replies)),
+            Some(Err(reason)) => Err(alloc::format!("shard {shard}: {reason}")),
+            _ => Err(alloc::format!("shard {shard}: the reply has another length")),
+        };
+        Ok(calls.iter().zip(counts).map(result).collect())
+    }
+
+    fn take(&mut self, parts: &[Part], charges: &[ChargeMessage]) -> Result<Reply, Pending> {
+        match self.peek(parts, charges, true)? {
+            Ok(peeked) if peeked.iter().all(|part| part.fits) => {}
+            Ok(peeked) => return Ok(denied(parts, &peeked, charges.len())),
+            Err(reason) => return Ok(failed(reason)),
+        }
+        let operation =
+            |part: &Part| OperationMessage::Take { charges: pick(charges, &part.items) };
+        match self.charge(parts, charges, operation)? {
+            Ok(charged) => Ok(merge_charged(&charged, charges.len())),
+            Err(reply) => Ok(reply),
+        }
+    }
+
+    /// Charges the parts one after the other. If one of them denies or fails, gives back the others
+    /// and returns the reply.
+    fn charge<'p>(
+        &mut self,
+        parts: &'p [Part],
+        charges: &[ChargeMessage],
+        operation: impl Fn(&Part) -> OperationMessage,
+    ) -> Result<Result<Vec<Charged<'p>>, Reply>, Pending> {
+        let mut charged: Vec<Charged<'p>> = Vec::new();
+        for (index, part) in parts.iter().enumerate() {
+            let mut result = self.send(alloc::vec![(part.shard, alloc::vec![operation(part)])])?;
+            let reply = match result.pop() {
+                Some(Ok((now_ns, mut replies))) => replies.pop().map(|reply| (now_ns, reply)),
+                Some(Err(reason)) => Some((0, failed(reason))),
+                None => None,
+            };
+            match reply.unwrap_or_else(|| (0, lost())) {
+                (now_ns, Reply::Allowed { wait_ns, receipt, outcomes }) => {
+                    let receipt = receipt.and_then(|receipt| receipt.to_receipt().ok());
+                    let start_ns = now_ns.saturating_add(wait_ns);
+                    charged.push(Charged { part, receipt, outcomes, start_ns, wait_ns });
+                }
+                (_, Reply::Denied { outcomes }) => {
+                    let later = &parts[index + 1..];
+                    let denied = (part, outcomes);
+                    return self.undo_denied(&charged, denied, later, charges).map(Err);
+                }
+                (_, other) => {
+                    let _ = self.send(refunds(&charged, charges))?;
+                    return Ok(Err(other));
+                }
+            }
+        }
+        Ok(Ok(charged))
+    }
+
+    /// Gives back what was charged and asks the parts that were not asked, so that the denial
+    /// reports all charges.
+    fn undo_denied(
+        &mut self,
+        charged: &[Charged<'_>],
+        (denied, outcomes): (&Part, Vec<OutcomeMessage>),
+        later: &[Part],
+        charges: &[ChargeMessage],
+    ) -> Result<Reply, Pending> {
+        let mut calls = refunds(charged, charges);
+        calls.extend(later.iter().map(|part| (part.shard, peeks(part, charges, true))));
+        let results = self.send(calls)?;
+        let mut merged = Merged::new(charges.len());
+        merged.set(&denied.items, &outcomes);
+        let asked = charged.iter().map(|charged| charged.part).chain(later);
+        for (part, result) in asked.zip(results) {
+            let Ok((_, replies)) = result else { continue };
+            match replies.as_slice() {
+                [Reply::Settled { outcomes, .. }] => merged.set(&part.items, outcomes),
+                [Reply::Denied { outcomes }, _]
+                | [Reply::Allowed { .. }, Reply::Allowed { outcomes, .. }] => {
+                    merged.set(&part.items, outcomes);
+                }
+                _ => {}
+            }
+        }
+        Ok(Reply::Denied { outcomes: merged.outcomes() })
+    }
+
+    /// Asks every part what a take would answer, and for its present state.
+    fn peek(
+        &mut self,
+        parts: &[Part],
+        charges: &[ChargeMessage],
+        for_take: bool,
+    ) -> Result<Result<Vec<Peeked>, String>, Pending> {
+        let calls = parts.iter().map(|part| (part.shard, peeks(part, charges, for_take))).collect();
+        let read = |result: Result<(u64, Vec<Reply>), String>| {
+            let (now_ns, replies) = result?;
+            match <[Reply; 2]>::try_from(replies) {
+                Ok([Reply::Denied { outcomes }, _]) => {
+                    Ok(Peeked { fits: false, present: outcomes.clone(), outcomes, now_ns })
+                }
+                Ok([Reply::Allowed { outcomes, .. }, Reply::Allowed { outcomes: present, .. }]) => {
+                    Ok(Peeked { fits: true, present, outcomes, now_ns })
+                }
+                Ok([Reply::Error(ErrorMessage::Rejected(reason)), _]) => Err(reason),
+                Ok([Reply::Error(error), _]) => Err(alloc::format!("{}", error.to_error())),
+                _ => Err("a shard returned a reply of the wrong kind".into()),
+            }
+        };
+        Ok(self.send(calls)?.into_iter().map(read).collect())
+    }
+
+    fn reserve(
+        &mut self,
+        parts: &[Part],
+        charges: &[ChargeMessage],
+        horizon_ns: u64,
+        not_before_ns: u64,
+    ) -> Result<Reply, Pending> {
+        let mut denial = lost();
+        for _ in 0..ATTEMPTS {
+            let peeked = match self.peek(parts, charges, true)? {
+                Ok(peeked) => peeked,
+                Err(reason) => return Ok(failed(reason)),
+            };
+            denial = denied(parts, &peeked, charges.len());
+            let Some(start_ns) = common_start(&peeked, horizon_ns, not_before_ns) else {
+                return Ok(denial);
+            };
+            let operation = |part: &Part| OperationMessage::Reserve {
+                charges: pick(charges, &part.items),
+                horizon_ns,
+                not_before_ns: start_ns,
+            };
+            let charged = match self.charge(parts, charges, operation)? {
+                Ok(charged) => charged,
+                Err(reply) => return Ok(reply),
+            };
+            let together =
+                |charged: &Charged<'_>| charged.wait_ns == 0 || charged.start_ns <= start_ns;
+            if charged.iter().all(together) {
+                return Ok(merge_charged(&charged, charges.len()));
+            }
+            let _ = self.send(refunds(&charged, charges))?;
+        }
+        Ok(denial)
+    }
+
+    fn settle(
+        &mut self,
+        parts: &[Part],
+        corrections: &[CorrectionMessage],
+        receipt: Option<&ReceiptMessage>,
+    ) -> Result<Reply, Pending> {
+        let receipt = match receipt.map(|text| read_receipt(text, corrections.len())).transpose() {
+            Ok(receipt) => receipt,
+            Err(error) => return Ok(Reply::Error(error)),
+        };
+        let operation = |part: &Part| OperationMessage::Settle {
+            corrections: pick(corrections, &part.items),
+            receipt: receipt.as_ref().map(|receipt| part_of(receipt, &part.items)),
+        };
+        let calls = parts.iter().map(|part| (part.shard, alloc::vec![operation(part)])).collect();
+        let results = self.send(calls)?;
+        let mut merged = Merged::new(corrections.len());
+        let mut all_applied = alloc::vec![0; corrections.len()];
+        let (mut all_saturated, mut all_dropped) = (0, 0);
+        for (part, result) in parts.iter().zip(results) {
+            match result.map(|(_, mut replies)| replies.pop()) {
+                Ok(Some(Reply::Settled { saturated, dropped, applied, outcomes })) => {
+                    merged.set(&part.items, &outcomes);
+                    all_saturated += saturated;
+                    all_dropped += dropped;
+                    for (&index, applied) in part.items.iter().zip(applied) {
+                        all_applied[index] = applied;
+                    }
+                }
+                Ok(Some(other)) => return Ok(other),
+                Ok(None) => return Ok(lost()),
+                Err(reason) => return Ok(failed(reason)),
+            }
+        }
+        Ok(Reply::Settled {
+            saturated: all_saturated,
+            dropped: all_dropped,
+            applied: all_applied,
+            outcomes: merged.outcomes(),
+        })
+    }
+
+    fn slots(
+        &mut self,
+        parts: &[Part],
+        receipt: &ReceiptMessage,
+        count: usize,
+        operation: impl Fn(&[usize], ReceiptMessage) -> OperationMessage,
+    ) -> Result<Reply, Pending> {
+        let receipt = match read_receipt(receipt, count) {
+            Ok(receipt) => receipt,
+            Err(error) => return Ok(Reply::Error(error)),
+        };
+        let call = |part: &Part| {
+            let operation = operation(&part.items, part_of(&receipt, &part.items));
+            (part.shard, alloc::vec![operation])
+        };
+        let mut sum = 0_u64;
+        for result in self.send(parts.iter().map(call).collect())? {
+            match result.map(|(_, mut replies)| replies.pop()) {
+                Ok(Some(Reply::Slots(slots))) => sum = sum.saturating_add(slots),
+                Ok(Some(other)) => return Ok(other),
+                Ok(None) => return Ok(lost()),
+                Err(reason) => return Ok(failed(reason)),
+            }
+        }
+        Ok(Reply::Slots(sum))
+    }
+}
+
+/// Outcomes of a list, gathered from its parts.
+struct Merged(Vec<OutcomeMessage>);
+
+impl Merged {
+    fn new(count: usize) -> Self {
+        let unknown = OutcomeMessage { capacity: 0, remaining: 0, reset_ns: None, retry: None };
+        Self(alloc::vec![unknown; count])
+    }
+
+    fn set(&mut self, items: &[usize], outcomes: &[OutcomeMessage]) {
+        for (&index, outcome) in items.iter().zip(outcomes) {
+            self.0[index] = *outcome;
+        }
+    }
+
+    fn outcomes(self) -> Vec<OutcomeMessage> {
+        self.0
+    }
+}
+
+fn pick<T: Clone>(items: &[T], indices: &[usize]) -> Vec<T> {
+    indices.iter().filter_map(|&index| items.get(index).cloned()).collect()
+}
+
+/// A peek at what a take would answer, and one at the present state.
+fn peeks(part: &Part, charges: &[ChargeMessage], for_take: bool) -> Vec<OperationMessage> {
+    let charges = pick(charges, &part.items);
+    let free = charges.iter().map(|charge| ChargeMessage { cost: 0, ..charge.clone() }).collect();
+    alloc::vec![
+        OperationMessage::Peek { charges, for_take },
+        OperationMessage::Peek { charges: free, for_take: false },
+    ]
+}
+
+fn refunds(
+    charged: &[Charged<'_>],
+    charges: &[ChargeMessage],
+) -> Vec<(u32, Vec<OperationMessage>)> {
+    let refund = |charged: &Charged<'_>| {
+        let corrections = pick(charges, &charged.part.items).into_iter().map(|charge| {
+            let delta = i64::try_from(charge.cost).map_or(i64::MIN, |cost| -cost);
+            CorrectionMessage { on: charge.on, delta }
+        });
+        let receipt = charged.receipt.as_ref().map(ReceiptMessage::new);
+        let settle = OperationMessage::Settle { corrections: corrections.collect(), receipt };
+        (charged.part.shard, alloc::vec![settle])
+    };
+    charged.iter().map(refund).collect()
+}
+
+/// Returns when all parts can start, in nanoseconds since the Unix epoch; zero for at once. `None`
+/// if that is not known or too late.
+fn common_start(peeked: &[Peeked], horizon_ns: u64, not_before_ns: u64) -> Option<u64> {
+    let mut start = not_before_ns;
+    for part in peeked.iter().filter(|part| !part.fits) {
+        for outcome in &part.outcomes {
+            match outcome.retry {
+                None => {}
+                Some(RetryMessage::AfterNs(wait)) if wait <= horizon_ns => {
+                    start = start.max(part.now_ns.saturating_add(wait));
+                }
+                Some(_) => return None,
+            }
+        }
+    }
+    Some(start)
+}
+
+fn denied(parts: &[Part], peeked: &[Peeked], count: usize) -> Reply {
+    let mut merged = Merged::new(count);
+    for (part, peeked) in parts.iter().zip(peeked) {
+        merged.set(&part.items, &peeked.present);
+    }
+    Reply::Denied { outcomes: merged.outcomes() }
+}
+
+fn merge_peeked(parts: &[Part], peeked: &[Peeked]) -> Reply {
+    let count = parts.iter().map(|part| part.items.len()).sum();
+    if !peeked.iter().all(|part| part.fits) {
+        return denied(parts, peeked, count);
+    }
+    let mut merged = Merged::new(count);
+    for (part, peeked) in parts.iter().zip(peeked) {
+        merged.set(&part.items, &peeked.outcomes);
+    }
+    Reply::Allowed { wait_ns: 0, receipt: None, outcomes: merged.outcomes() }
+}
+
+/// Merges the grants of all parts, and their receipts.
+fn merge_charged(charged: &[Charged<'_>], count: usize) -> Reply {
+    let mut merged = Merged::new(count);
+    let mut records = alloc::vec![None; count];
+    let (mut wait_ns, mut start, mut issuer) = (0, Time::ZERO, 0);
+    for one in charged {
+        merged.set(&one.part.items, &one.outcomes);
+        wait_ns = wait_ns.max(one.wait_ns);
+        if let Some(receipt) = &one.receipt {
+            start = start.max(receipt.start());
+            issuer = receipt.issuer();
+            for (&index, record) in one.part.items.iter().zip(receipt.charges()) {
+                records[index] = Some(*record);
+            }
+        }
+    }
+    let records: Option<Vec<_>> = records.into_iter().collect();
+    let receipt = records.map(|records| ReceiptMessage::new(&Receipt::new(issuer, start, records)));
+    Reply::Allowed { wait_ns, receipt, outcomes: merged.outcomes() }
+}
+
+fn read_receipt(text: &ReceiptMessage, count: usize) -> Result<Receipt, ErrorMessage> {
+    let receipt = text.to_receipt().and_then(|receipt| {
+        let matches = receipt.charges().len() == count;
+        if matches { Ok(receipt) } else { Err(ReceiptError::Mismatch) }
+    });
+    receipt.map_err(|error| ErrorMessage::new(&error.into()))
+}
+
+fn part_of(receipt: &Receipt, items: &[usize]) -> ReceiptMessage {
+    let records = pick(receipt.charges(), items);
+    ReceiptMessage::new(&Receipt::new(receipt.issuer(), receipt.start(), records))
+}
+
+fn failed(reason: String) -> Reply {
+    Reply::Error(ErrorMessage::Rejected(reason))
+}
+
+fn lost() -> Reply {
+    failed("a shard returned no reply".into())
+}
