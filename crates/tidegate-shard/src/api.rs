@@ -13,14 +13,15 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde_json::Value;
 use tidegate_core::{Now, decide};
 
 use crate::coordinate::{self, Step};
+use crate::json::{Fields, FromJson, parse};
 use crate::message::{
     Batch, ChargeMessage, CorrectionMessage, ErrorMessage, FORMAT, LimitMessage, OperationMessage,
     OutcomeMessage, PolicyMessage, ReceiptMessage, Replies, Reply, RetryMessage, TargetMessage,
-    parse,
 };
 use crate::route::MAX_SHARDS;
 use crate::shard::{Shard, Storage};
@@ -79,17 +80,16 @@ struct ShardCall {
 
 /// A request and all replies of shards so far. Bodies are texts, because numbers in them would not
 /// survive in JavaScript.
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 struct Progress {
     shards: u32,
     path: String,
     body: String,
-    #[serde(default)]
     replies: Vec<Vec<ShardReply>>,
 }
 
 /// The response of one shard; status 0 if there was none.
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 struct ShardReply {
     status: u16,
     body: String,
@@ -274,13 +274,11 @@ fn single(operation: OperationMessage) -> Batch {
 }
 
 /// Body of `/consume`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug)]
 struct Consume {
     key: String,
     cost: f64,
     capacity: f64,
-    #[serde(rename = "tokensPerSecond")]
     tokens_per_second: f64,
 }
 
@@ -313,48 +311,30 @@ fn whole(number: f64) -> Option<u64> {
 }
 
 /// Body of an operation on its own: one charge, or a list.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug)]
 struct Verb {
-    #[serde(default)]
     limit: Option<String>,
-    #[serde(default)]
     policy: Option<PolicyMessage>,
-    #[serde(default)]
     key: Option<String>,
-    #[serde(default)]
     group: Option<String>,
-    #[serde(default)]
     windows: Option<[u32; 4]>,
-    #[serde(default)]
     cost: Option<u64>,
-    #[serde(default)]
     delta: Option<i64>,
-    #[serde(default)]
     charges: Option<Vec<Item>>,
-    #[serde(default)]
     max_wait_ms: Option<u64>,
-    #[serde(default)]
     for_ms: Option<u64>,
-    #[serde(default)]
     receipt: Option<ReceiptMessage>,
 }
 
 /// One item of a list.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug)]
 struct Item {
-    #[serde(default)]
     limit: Option<String>,
     policy: PolicyMessage,
     key: String,
-    #[serde(default)]
     group: Option<String>,
-    #[serde(default)]
     windows: Option<[u32; 4]>,
-    #[serde(default)]
     cost: Option<u64>,
-    #[serde(default)]
     delta: Option<i64>,
 }
 
@@ -590,6 +570,74 @@ struct ResetBody {
 #[derive(Serialize)]
 struct SlotsBody {
     slots: u64,
+}
+
+impl FromJson for Progress {
+    fn from_json(value: Value) -> Result<Self, String> {
+        let mut fields = Fields::new(value)?;
+        Ok(Self {
+            shards: fields.required("shards")?,
+            path: fields.required("path")?,
+            body: fields.required("body")?,
+            replies: fields.optional("replies")?.unwrap_or_default(),
+        })
+    }
+}
+
+impl FromJson for ShardReply {
+    fn from_json(value: Value) -> Result<Self, String> {
+        let mut fields = Fields::new(value)?;
+        Ok(Self { status: fields.required("status")?, body: fields.required("body")? })
+    }
+}
+
+impl FromJson for Consume {
+    fn from_json(value: Value) -> Result<Self, String> {
+        let mut fields = Fields::new(value)?;
+        let consume = Self {
+            key: fields.required("key")?,
+            cost: fields.required("cost")?,
+            capacity: fields.required("capacity")?,
+            tokens_per_second: fields.required("tokensPerSecond")?,
+        };
+        fields.finish().map(|()| consume)
+    }
+}
+
+impl FromJson for Verb {
+    fn from_json(value: Value) -> Result<Self, String> {
+        let mut fields = Fields::new(value)?;
+        let verb = Self {
+            limit: fields.optional("limit")?,
+            policy: fields.optional("policy")?,
+            key: fields.optional("key")?,
+            group: fields.optional("group")?,
+            windows: fields.optional("windows")?,
+            cost: fields.optional("cost")?,
+            delta: fields.optional("delta")?,
+            charges: fields.optional("charges")?,
+            max_wait_ms: fields.optional("max_wait_ms")?,
+            for_ms: fields.optional("for_ms")?,
+            receipt: fields.optional("receipt")?,
+        };
+        fields.finish().map(|()| verb)
+    }
+}
+
+impl FromJson for Item {
+    fn from_json(value: Value) -> Result<Self, String> {
+        let mut fields = Fields::new(value)?;
+        let item = Self {
+            limit: fields.optional("limit")?,
+            policy: fields.required("policy")?,
+            key: fields.required("key")?,
+            group: fields.optional("group")?,
+            windows: fields.optional("windows")?,
+            cost: fields.optional("cost")?,
+            delta: fields.optional("delta")?,
+        };
+        fields.finish().map(|()| item)
+    }
 }
 
 fn to_json(body: &impl Serialize) -> String {

@@ -7,9 +7,11 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde_json::Value;
 use tidegate_core::{Limit, Policy, PolicyChange};
 
+use crate::json::{self, Fields, FromJson};
 use crate::message::LimitMessage;
 use crate::policy::{ChangeMessage, PolicyMessage};
 
@@ -33,12 +35,24 @@ pub(crate) struct History {
 }
 
 /// A stored history.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 struct Record {
     format: u32,
     first: u32,
     revisions: Vec<(ChangeMessage, PolicyMessage)>,
     nodes: Vec<(u64, u32)>,
+}
+
+impl FromJson for Record {
+    fn from_json(value: Value) -> Result<Self, String> {
+        let mut fields = Fields::new(value)?;
+        Ok(Self {
+            format: fields.required("format")?,
+            first: fields.required("first")?,
+            revisions: fields.required("revisions")?,
+            nodes: fields.required("nodes")?,
+        })
+    }
 }
 
 impl History {
@@ -114,8 +128,8 @@ impl History {
 
     /// Decodes a stored history.
     pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Self, String> {
-        let malformed = |_| String::from("a stored policy history is malformed");
-        let record: Record = serde_json::from_slice(bytes).map_err(malformed)?;
+        let record: Record = json::parse(bytes)
+            .map_err(|error| alloc::format!("a stored policy history is malformed: {error}"))?;
         if record.format != FORMAT {
             return Err(alloc::format!(
                 "a stored policy history has format {}, but this version reads format {FORMAT}",

@@ -14,6 +14,7 @@ pub mod api;
 pub mod coordinate;
 mod entry;
 mod history;
+mod json;
 pub mod message;
 mod policy;
 pub mod route;

@@ -8,13 +8,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde_json::Value;
 use tidegate_core::{
     Charge, ChargeError, Correction, Decision, Denial, Grant, Key, Limit, Operation, Outcome,
     Outcomes, Receipt, ReceiptError, Retry, Settlement, StoreError, StoreResponse, Target, Time,
     Windows,
 };
 
+use crate::json::{self, Fields, FromJson};
 pub use crate::policy::{ChangeMessage, PolicyMessage};
 
 /// Format of the messages.
@@ -24,22 +26,21 @@ pub const FORMAT: u32 = 1;
 pub const MAX_OPERATIONS: usize = 64;
 
 /// Operations of one client.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Batch {
     /// [`FORMAT`].
     pub format: u32,
     /// Id of the client. It numbers the revisions of its limits itself, so a shard compares only
     /// those of one client. Without an id, the policy of every message is taken as the newest.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<u64>,
     /// Executed in order, each on its own.
     pub operations: Vec<OperationMessage>,
 }
 
 /// One operation of a store.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "as in `tidegate_core::Operation`")]
 pub enum OperationMessage {
     Take {
@@ -49,7 +50,7 @@ pub enum OperationMessage {
         charges: Vec<ChargeMessage>,
         /// Whether this asks on behalf of a take of a list that spans shards. Buckets are then
         /// converted to a changed policy, as by a take that is denied.
-        #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+        #[serde(skip_serializing_if = "core::ops::Not::not")]
         for_take: bool,
     },
     Reserve {
@@ -57,12 +58,10 @@ pub enum OperationMessage {
         horizon_ns: u64,
         /// Earliest start, in nanoseconds since the Unix epoch: the start of the other parts of the
         /// list, which are in other shards.
-        #[serde(default)]
         not_before_ns: u64,
     },
     Settle {
         corrections: Vec<CorrectionMessage>,
-        #[serde(default)]
         receipt: Option<ReceiptMessage>,
     },
     Release {
@@ -83,47 +82,42 @@ pub enum OperationMessage {
 }
 
 /// A limit, with the revisions that the shard may not know yet.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LimitMessage {
     /// Name; absent for an inline limit, which is identified by its parameters.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Name of the schedule of an inline calendar quota.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
     /// Current policy.
     pub policy: PolicyMessage,
     /// Number of the current policy.
-    #[serde(default)]
     pub generation: u32,
     /// How buckets were converted to it.
-    #[serde(default)]
     pub change: ChangeMessage,
     /// Earlier policies that may be new to the shard, oldest first, without a gap.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub past: Vec<(ChangeMessage, PolicyMessage)>,
 }
 
 /// One bucket.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TargetMessage {
     /// The limit.
     pub limit: LimitMessage,
     /// The key.
     pub key: String,
     /// Group of the key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Bounds of the calendar windows, in seconds since the Unix epoch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub windows: Option<[u32; 4]>,
 }
 
 /// A charge on one bucket.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ChargeMessage {
     /// The bucket.
     pub on: TargetMessage,
@@ -132,8 +126,7 @@ pub struct ChargeMessage {
 }
 
 /// A correction of one bucket.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CorrectionMessage {
     /// The bucket.
     pub on: TargetMessage,
@@ -142,12 +135,12 @@ pub struct CorrectionMessage {
 }
 
 /// A receipt as hexadecimal digits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct ReceiptMessage(pub String);
 
 /// Replies to a batch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Replies {
     /// [`FORMAT`].
     pub format: u32,
@@ -158,14 +151,14 @@ pub struct Replies {
 }
 
 /// Reply to one operation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "as in `tidegate_core::StoreResponse`")]
 pub enum Reply {
     Allowed {
         wait_ns: u64,
         /// Absent after a peek.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         receipt: Option<ReceiptMessage>,
         outcomes: Vec<OutcomeMessage>,
     },
@@ -185,19 +178,19 @@ pub enum Reply {
 }
 
 /// Outcome of one charge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "as in `tidegate_core::Outcome`")]
 pub struct OutcomeMessage {
     pub capacity: u64,
     pub remaining: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reset_ns: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryMessage>,
 }
 
 /// When to retry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "as in `tidegate_core::Retry`")]
 pub enum RetryMessage {
@@ -207,7 +200,7 @@ pub enum RetryMessage {
 }
 
 /// Error of one operation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "as in `tidegate_core::StoreError`")]
 pub enum ErrorMessage {
@@ -228,8 +221,7 @@ impl Batch {
     /// # Errors
     /// If it is no batch, or one of another format.
     pub fn parse(body: &[u8]) -> Result<Self, String> {
-        check_format(body, "batch")?;
-        let batch: Self = parse(body)?;
+        let batch: Self = json::parse(body)?;
         if batch.operations.len() > MAX_OPERATIONS {
             return Err(alloc::format!("a batch has at most {MAX_OPERATIONS} operations"));
         }
@@ -243,28 +235,19 @@ impl Replies {
     /// # Errors
     /// If these are no replies, or some of another format.
     pub fn parse(body: &[u8]) -> Result<Self, String> {
-        check_format(body, "reply")?;
-        parse(body)
+        json::parse(body)
     }
 }
 
-/// Checks the format first, since the rest of another format may look like anything.
-fn check_format(body: &[u8], what: &str) -> Result<(), String> {
-    #[derive(Deserialize)]
-    struct Head {
-        format: Option<u32>,
-    }
-    match parse::<Head>(body)?.format {
-        Some(FORMAT) => Ok(()),
+/// Checks the format before the rest, since other formats may look like anything.
+fn check_format(fields: &mut Fields, what: &str) -> Result<u32, String> {
+    match fields.optional::<u32>("format")? {
+        Some(FORMAT) => Ok(FORMAT),
         Some(other) => Err(alloc::format!(
             "the {what} has format {other}, but this version reads format {FORMAT}"
         )),
         None => Err(alloc::format!("the {what} has no format number")),
     }
-}
-
-pub(crate) fn parse<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, String> {
-    serde_json::from_slice(body).map_err(|error| alloc::format!("invalid JSON: {error}"))
 }
 
 fn nanos(span: Duration) -> u64 {
@@ -528,4 +511,187 @@ impl ErrorMessage {
 /// Returns the instant `ns` nanoseconds after the Unix epoch on the clock of a shard.
 pub(crate) fn time(ns: u64) -> Time {
     Time::from_nanos(ns)
+}
+
+impl FromJson for Batch {
+    fn from_json(value: Value) -> Result<Self, String> {
+        let mut fields = Fields::new(value)?;
+        let batch = Self {
+            format: check_format(&mut fields, "batch")?,
+            node: fields.optional("node")?,
+            operations: fields.required("operations")?,
+        };
+        fields.finish().map(|()| batch)
+    }
+}
+
+impl FromJson for OperationMessage {
+    fn from_json(value: Value) -> Result<Self, String> {
+        let (name, value) = json::variant(value)?;
+        let mut fields = Fields::new(value)?;
+        let operation = match &*name {
+            "take" => Self::Take { charges: fields.required("charges")? },
+            "peek" => Self::Peek {
+                charges: fields.required("charges")?,
+                for_take: fields.optional("for_take")?.unwrap_or(false),
+            },
+            "reserve" => Self::Reserve {
+                charges: fields.required("charges")?,
+                horizon_ns: fields.required("horizon_ns")?,
+                not_before_ns: fields.optional("not_before_ns")?.unwrap_or(0),
+            },
+            "settle" => Self::Settle {
+                corrections: fields.required("corrections")?,
+                receipt: fields.optional("receipt")?,
+            },
+            "release" => Self::Release {
+                targets: fields.required("targets")?,
+                receipt: fields.required("receipt")?,
+            },
+            "renew" => Self::Renew {
+                targets: fields.required("targets")?,
+                receipt: fields.required("receipt")?,
+            },
+            "hold" => Self::Hold {
+                target: fields.required("target")?,
+                span_ns: fields.required("span_ns")?,
+            },
+            "reset" => Self::Reset { target: fields.required("target")? },
+            other => return json::unknown(other),
+        };
+        fields.finish().map(|()| operation)
+    }
+}
+
+impl FromJson for LimitMessage {
+    fn from_json(value: Value) -> Result<Self, String> {
+        let mut fields = Fields::new(value)?;
+        let limit = Self {
+            name: fields.optional("name")?,
+            schedule: fields.optional("schedule")?,
+            policy: fields.required("policy")?,
+            generation: fields.optional("generation")?.unwrap_or(0),
+            change: fields.optional("change")?.unwrap_or_default(),
+            past: fields.optional("past")?.unwrap_or_default(),
+        };
+        fields.finish().map(|()| limit)
+    }
+}
+
+impl FromJson for TargetMessage {
+    fn from_json(value: Value) -> Result<Self, String> {
+        let mut fields = Fields::new(value)?;
+        let target = Self {
+            limit: fields.required("limit")?,
+            key: fields.required("key")?,
+            group: fields.optional("group")?,
+            windows: fields.optional("windows")?,
+        };
+        fields.finish().map(|()| target)
+    }
+}
+
+impl FromJson for ChargeMessage {
+    fn from_json(value: Value) -> Result<Self, String> {
+        let mut fields = Fields::new(value)?;
+        let charge = Self { on: fields.required("on")?, cost: fields.required("cost")? };
+        fields.finish().map(|()| charge)
+    }
+}
+
+impl FromJson for CorrectionMessage {
+    fn from_json(value: Value) -> Result<Self, String> {
+        let mut fields = Fields::new(value)?;
+        let correction = Self { on: fields.required("on")?, delta: fields.required("delta")? };
+        fields.finish().map(|()| correction)
+    }
+}
+
+impl FromJson for ReceiptMessage {
+    fn from_json(value: Value) -> Result<Self, String> {
+        String::from_json(value).map(Self)
+    }
+}
+
+impl FromJson for Replies {
+    fn from_json(value: Value) -> Result<Self, String> {
+        let mut fields = Fields::new(value)?;
+        Ok(Self {
+            format: check_format(&mut fields, "reply")?,
+            now_ns: fields.required("now_ns")?,
+            replies: fields.required("replies")?,
+        })
+    }
+}
+
+impl FromJson for Reply {
+    fn from_json(value: Value) -> Result<Self, String> {
+        let (name, value) = json::variant(value)?;
+        Ok(match &*name {
+            "allowed" => {
+                let mut fields = Fields::new(value)?;
+                Self::Allowed {
+                    wait_ns: fields.required("wait_ns")?,
+                    receipt: fields.optional("receipt")?,
+                    outcomes: fields.required("outcomes")?,
+                }
+            }
+            "denied" => Self::Denied { outcomes: Fields::new(value)?.required("outcomes")? },
+            "settled" => {
+                let mut fields = Fields::new(value)?;
+                Self::Settled {
+                    saturated: fields.required("saturated")?,
+                    dropped: fields.required("dropped")?,
+                    applied: fields.required("applied")?,
+                    outcomes: fields.required("outcomes")?,
+                }
+            }
+            "held_ns" => Self::HeldNs(FromJson::from_json(value)?),
+            "reset" => Self::Reset(FromJson::from_json(value)?),
+            "slots" => Self::Slots(FromJson::from_json(value)?),
+            "error" => Self::Error(FromJson::from_json(value)?),
+            other => return json::unknown(other),
+        })
+    }
+}
+
+impl FromJson for OutcomeMessage {
+    fn from_json(value: Value) -> Result<Self, String> {
+        let mut fields = Fields::new(value)?;
+        Ok(Self {
+            capacity: fields.required("capacity")?,
+            remaining: fields.required("remaining")?,
+            reset_ns: fields.optional("reset_ns")?,
+            retry: fields.optional("retry")?,
+        })
+    }
+}
+
+impl FromJson for RetryMessage {
+    fn from_json(value: Value) -> Result<Self, String> {
+        let (name, value) = json::variant(value)?;
+        Ok(match &*name {
+            "after_ns" => Self::AfterNs(FromJson::from_json(value)?),
+            "on_release" => Self::OnRelease,
+            "never" => Self::Never,
+            other => return json::unknown(other),
+        })
+    }
+}
+
+impl FromJson for ErrorMessage {
+    fn from_json(value: Value) -> Result<Self, String> {
+        let (name, value) = json::variant(value)?;
+        Ok(match &*name {
+            "no_windows" => Self::NoWindows(FromJson::from_json(value)?),
+            "other_windows" => Self::OtherWindows(FromJson::from_json(value)?),
+            "receipt_malformed" => Self::ReceiptMalformed,
+            "receipt_format" => Self::ReceiptFormat(FromJson::from_json(value)?),
+            "receipt_issuer" => Self::ReceiptIssuer,
+            "receipt_mismatch" => Self::ReceiptMismatch,
+            "full" => Self::Full,
+            "rejected" => Self::Rejected(FromJson::from_json(value)?),
+            other => return json::unknown(other),
+        })
+    }
 }

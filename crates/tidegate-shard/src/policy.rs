@@ -3,15 +3,16 @@
 use alloc::string::{String, ToString};
 use core::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use crate::json::{self, Fields, FromJson};
+use serde::Serialize;
+use serde_json::Value;
 use tidegate_core::{Decimal, Policy, PolicyChange, PolicyError, Rate, RateError};
 
 /// Parameters of a policy: those of one kind, the others absent.
 ///
 /// People write `{"capacity":10,"tokens_per_second":0.5}` or `{"capacity":10,"rate":"30/min"}`;
 /// programs write the rate in nanoseconds, which loses nothing.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PolicyMessage {
     /// Tokens in a full bucket; one second's worth by default.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -144,7 +145,7 @@ impl PolicyMessage {
 }
 
 /// What happens to existing buckets when a policy changes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeMessage {
     /// Keep the number of tokens.
@@ -176,6 +177,37 @@ impl From<ChangeMessage> for PolicyChange {
     }
 }
 
+impl FromJson for PolicyMessage {
+    fn from_json(value: Value) -> Result<Self, String> {
+        let mut fields = Fields::new(value)?;
+        let policy = Self {
+            capacity: fields.optional("capacity")?,
+            rate: fields.optional("rate")?,
+            tokens_per_second: fields.optional("tokens_per_second")?,
+            per_ns: fields.optional("per_ns")?,
+            max_debt: fields.optional("max_debt")?,
+            horizon_ns: fields.optional("horizon_ns")?,
+            quota: fields.optional("quota")?,
+            allowance: fields.optional("allowance")?,
+            concurrency: fields.optional("concurrency")?,
+            lease_ns: fields.optional("lease_ns")?,
+            lease_ms: fields.optional("lease_ms")?,
+        };
+        fields.finish().map(|()| policy)
+    }
+}
+
+impl FromJson for ChangeMessage {
+    fn from_json(value: Value) -> Result<Self, String> {
+        match &*String::from_json(value)? {
+            "keep_tokens" => Ok(Self::KeepTokens),
+            "proportional" => Ok(Self::Proportional),
+            "reset" => Ok(Self::Reset),
+            other => json::unknown(other),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,14 +228,14 @@ mod tests {
             Policy::concurrency(3, Some(Duration::from_nanos(1_500))).unwrap(),
         ] {
             let text = serde_json::to_string(&PolicyMessage::new(&policy)).unwrap();
-            let back: PolicyMessage = serde_json::from_str(&text).unwrap();
+            let back: PolicyMessage = json::parse(text.as_bytes()).unwrap();
             assert_eq!(back.to_policy(), Ok(policy), "{text}");
         }
     }
 
     #[test]
     fn numbers_are_read_as_their_decimal() {
-        let read = |text| serde_json::from_str::<PolicyMessage>(text).unwrap().to_policy();
+        let read = |text: &str| json::parse::<PolicyMessage>(text.as_bytes()).unwrap().to_policy();
         let tenth = read(r#"{"capacity":10,"tokens_per_second":0.1}"#).unwrap();
         assert_eq!(tenth, read(r#"{"capacity":10,"rate":"1/10s"}"#).unwrap());
         for (bad, rule) in [
