@@ -22,8 +22,8 @@ use tidegate_core::{
 use crate::entry::{Entry, MAX_LEASES};
 use crate::history::History;
 use crate::message::{
-    Batch, ChargeMessage, CorrectionMessage, FORMAT, LimitMessage, OperationMessage, Replies,
-    Reply, TargetMessage, time,
+    Batch, ChargeMessage, CorrectionMessage, FORMAT, LimitMessage, OperationMessage,
+    ReceiptMessage, Replies, Reply, TargetMessage, time,
 };
 use list::{List, ListEntry, rejected};
 
@@ -122,7 +122,7 @@ impl<S: Storage> Shard<S> {
                 self.decide(node, charges, mode, time(*not_before_ns), now).map(decision)
             }
             OperationMessage::Settle { corrections, receipt } => {
-                let receipt = receipt.as_ref().map(|receipt| receipt.to_receipt()).transpose()?;
+                let receipt = receipt.as_ref().map(ReceiptMessage::to_receipt).transpose()?;
                 let settled = self.settle(node, corrections, receipt.as_ref(), now);
                 settled.map(StoreResponse::Settled)
             }

@@ -1,6 +1,7 @@
 //! The shard as a store in this process: the conformance suite, without a Worker around it.
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
+mod api;
 mod fixture;
 
 mod one_shard {
