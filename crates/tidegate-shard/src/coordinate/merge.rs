@@ -1,0 +1,146 @@
+//! Parts of a list: what each shard is sent, and how their replies become one.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use tidegate_core::{Receipt, ReceiptError, Time};
+
+use super::{Charged, Part, Peeked};
+use crate::message::{
+    ChargeMessage, CorrectionMessage, ErrorMessage, OperationMessage, OutcomeMessage,
+    ReceiptMessage, Reply, RetryMessage,
+};
+
+/// Outcomes of a list, gathered from its parts.
+pub(super) struct Merged(Vec<OutcomeMessage>);
+
+impl Merged {
+    pub(super) fn new(count: usize) -> Self {
+        let unknown = OutcomeMessage { capacity: 0, remaining: 0, reset_ns: None, retry: None };
+        Self(alloc::vec![unknown; count])
+    }
+
+    pub(super) fn set(&mut self, items: &[usize], outcomes: &[OutcomeMessage]) {
+        for (&index, outcome) in items.iter().zip(outcomes) {
+            self.0[index] = *outcome;
+        }
+    }
+
+    pub(super) fn outcomes(self) -> Vec<OutcomeMessage> {
+        self.0
+    }
+}
+
+pub(super) fn pick<T: Clone>(items: &[T], indices: &[usize]) -> Vec<T> {
+    indices.iter().filter_map(|&index| items.get(index).cloned()).collect()
+}
+
+/// A peek at what a take would answer, and one at the present state.
+pub(super) fn peeks(
+    part: &Part,
+    charges: &[ChargeMessage],
+    for_take: bool,
+) -> Vec<OperationMessage> {
+    let charges = pick(charges, &part.items);
+    let free = charges.iter().map(|charge| ChargeMessage { cost: 0, ..charge.clone() }).collect();
+    alloc::vec![
+        OperationMessage::Peek { charges, for_take },
+        OperationMessage::Peek { charges: free, for_take: false },
+    ]
+}
+
+pub(super) fn refunds(
+    charged: &[Charged<'_>],
+    charges: &[ChargeMessage],
+) -> Vec<(u32, Vec<OperationMessage>)> {
+    let refund = |charged: &Charged<'_>| {
+        let corrections = pick(charges, &charged.part.items).into_iter().map(|charge| {
+            let delta = i64::try_from(charge.cost).map_or(i64::MIN, |cost| -cost);
+            CorrectionMessage { on: charge.on, delta }
+        });
+        let receipt = charged.receipt.as_ref().map(ReceiptMessage::new);
+        let settle = OperationMessage::Settle { corrections: corrections.collect(), receipt };
+        (charged.part.shard, alloc::vec![settle])
+    };
+    charged.iter().map(refund).collect()
+}
+
+/// Returns when all parts can start, in nanoseconds since the Unix epoch; zero for at once. `None`
+/// if that is not known or too late.
+pub(super) fn common_start(peeked: &[Peeked], horizon_ns: u64, not_before_ns: u64) -> Option<u64> {
+    let mut start = not_before_ns;
+    for part in peeked.iter().filter(|part| !part.fits) {
+        for outcome in &part.outcomes {
+            match outcome.retry {
+                None => {}
+                Some(RetryMessage::AfterNs(wait)) if wait <= horizon_ns => {
+                    start = start.max(part.now_ns.saturating_add(wait));
+                }
+                Some(_) => return None,
+            }
+        }
+    }
+    Some(start)
+}
+
+pub(super) fn denied(parts: &[Part], peeked: &[Peeked], count: usize) -> Reply {
+    let mut merged = Merged::new(count);
+    for (part, peeked) in parts.iter().zip(peeked) {
+        merged.set(&part.items, &peeked.present);
+    }
+    Reply::Denied { outcomes: merged.outcomes() }
+}
+
+pub(super) fn merge_peeked(parts: &[Part], peeked: &[Peeked]) -> Reply {
+    let count = parts.iter().map(|part| part.items.len()).sum();
+    if !peeked.iter().all(|part| part.fits) {
+        return denied(parts, peeked, count);
+    }
+    let mut merged = Merged::new(count);
+    for (part, peeked) in parts.iter().zip(peeked) {
+        merged.set(&part.items, &peeked.outcomes);
+    }
+    Reply::Allowed { wait_ns: 0, receipt: None, outcomes: merged.outcomes() }
+}
+
+/// Merges the grants of all parts, and their receipts.
+pub(super) fn merge_charged(charged: &[Charged<'_>], count: usize) -> Reply {
+    let mut merged = Merged::new(count);
+    let mut records = alloc::vec![None; count];
+    let (mut wait_ns, mut start, mut issuer) = (0, Time::ZERO, 0);
+    for one in charged {
+        merged.set(&one.part.items, &one.outcomes);
+        wait_ns = wait_ns.max(one.wait_ns);
+        if let Some(receipt) = &one.receipt {
+            start = start.max(receipt.start());
+            issuer = receipt.issuer();
+            for (&index, record) in one.part.items.iter().zip(receipt.charges()) {
+                records[index] = Some(*record);
+            }
+        }
+    }
+    let records: Option<Vec<_>> = records.into_iter().collect();
+    let receipt = records.map(|records| ReceiptMessage::new(&Receipt::new(issuer, start, records)));
+    Reply::Allowed { wait_ns, receipt, outcomes: merged.outcomes() }
+}
+
+pub(super) fn read_receipt(text: &ReceiptMessage, count: usize) -> Result<Receipt, ErrorMessage> {
+    let receipt = text.to_receipt().and_then(|receipt| {
+        let matches = receipt.charges().len() == count;
+        if matches { Ok(receipt) } else { Err(ReceiptError::Mismatch) }
+    });
+    receipt.map_err(|error| ErrorMessage::new(&error.into()))
+}
+
+pub(super) fn part_of(receipt: &Receipt, items: &[usize]) -> ReceiptMessage {
+    let records = pick(receipt.charges(), items);
+    ReceiptMessage::new(&Receipt::new(receipt.issuer(), receipt.start(), records))
+}
+
+pub(super) fn failed(reason: String) -> Reply {
+    Reply::Error(ErrorMessage::Rejected(reason))
+}
+
+pub(super) fn lost() -> Reply {
+    failed("a shard returned no reply".into())
+}
