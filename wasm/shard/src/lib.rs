@@ -37,6 +37,8 @@ unsafe extern "C" {
         full_at_ms: f64,
     );
     fn remove(table: u32, key: *const u8, key_len: usize);
+    /// Returns a random number, once per instance.
+    fn seed() -> u64;
 }
 
 /// A value for the only thread there is.
@@ -105,18 +107,13 @@ pub extern "C" fn entry(len: usize) -> *mut u8 {
     resize(&ENTRY, len)
 }
 
-/// Creates the shard. The seed is random. Called once, before `handle`.
-#[unsafe(no_mangle)]
-pub extern "C" fn start(seed: u64) {
-    *SHARD.0.borrow_mut() = Some(Shard::new(Host, seed));
-}
-
 /// Executes a POST request: the input is the path, then the body. Returns the HTTP status.
 #[unsafe(no_mangle)]
 pub extern "C" fn handle(path_len: usize, body_len: usize, now_ns: u64) -> u32 {
     let input = core::mem::take(&mut *INPUT.0.borrow_mut());
     let mut shard = SHARD.0.borrow_mut();
-    let shard = shard.get_or_insert_with(|| Shard::new(Host, now_ns));
+    // SAFETY: the host only returns a number.
+    let shard = shard.get_or_insert_with(|| Shard::new(Host, unsafe { seed() }));
     let path = core::str::from_utf8(&input[..path_len]).unwrap_or_default();
     let now = Now { time: Time::from_nanos(now_ns), wall: WallTime::from_nanos(now_ns) };
     let response = api::respond(shard, path, &input[path_len..path_len + body_len], now);
