@@ -1,0 +1,201 @@
+//! The token bucket of `tidegate-core` behind plain numbers, for the in-memory limiter of the npm
+//! package.
+//!
+//! One instance serves all limiters of a program, because an engine reserves gigabytes of address
+//! space for every instance. A limiter owns blocks of this memory. Its first block has its policy
+//! and its overflow buckets, the others have a bucket per key. The host finds the bucket of a key
+//! and passes its address in; it passes in only addresses inside blocks that it owns.
+//!
+//! No call allocates, except [`block`]. Numbers cross the boundary as `f64`, exact up to 2^53, so
+//! that the host needs no `BigInt`.
+#![no_std]
+
+mod memory;
+mod text;
+
+use core::str;
+
+use tidegate_core::{Decimal, DecimalError, ExactTime, Policy, Rate, RateError, Time, TokenBucket};
+
+use crate::text::Text;
+
+/// Nanoseconds in a millisecond, the unit of the host's clocks.
+const NANOS_PER_MILLI: u64 = 1_000_000;
+
+/// Text that goes in with [`create`] and comes out of it.
+static mut TEXT: Text = Text::EMPTY;
+/// Time in milliseconds until the last denied cost fits; infinite if it never does.
+static mut RETRY_AFTER: f64 = 0.0;
+
+/// Returns the address of the text buffer.
+#[unsafe(no_mangle)]
+pub extern "C" fn text() -> *mut u8 {
+    (&raw mut TEXT).cast()
+}
+
+/// Returns the size of the text buffer.
+#[unsafe(no_mangle)]
+pub extern "C" fn text_size() -> usize {
+    text::SIZE
+}
+
+/// Returns the address of the retry hint of the last denial, an `f64` in milliseconds.
+#[unsafe(no_mangle)]
+pub extern "C" fn retry_after() -> *const f64 {
+    &raw const RETRY_AFTER
+}
+
+/// Returns a zeroed block of [`block_size`] bytes, or null if memory has run out.
+#[unsafe(no_mangle)]
+pub extern "C" fn block() -> *mut u8 {
+    memory::take()
+}
+
+/// Returns a block to the pool.
+///
+/// # Safety
+/// `address` was returned by [`block`], and nothing in it is used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn release(address: *mut u8) {
+    // SAFETY: the same condition.
+    unsafe { memory::give_back(address) }
+}
+
+/// Returns the size of a block in bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn block_size() -> usize {
+    memory::BLOCK
+}
+
+/// Returns the size of a policy in bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn policy_size() -> usize {
+    size_of::<TokenBucket>()
+}
+
+/// Returns the size of a bucket in bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn bucket_size() -> usize {
+    size_of::<ExactTime>()
+}
+
+/// Creates a policy at `place`. The text buffer has the tokens per second as a decimal of `length`
+/// bytes, or a rate with a unit such as `7/min`. Returns zero, or the length of the error's text.
+///
+/// # Safety
+/// `place` is the beginning of a block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn create(place: *mut TokenBucket, capacity: f64, length: usize) -> usize {
+    // SAFETY: there is one thread, and no other reference to the buffer.
+    let text = unsafe { &mut *(&raw mut TEXT) };
+    match policy(text.get(length), capacity) {
+        Ok(policy) => {
+            // SAFETY: the caller's block is large enough and aligned.
+            unsafe { place.write(policy) };
+            0
+        }
+        Err(error) => text.set(&error),
+    }
+}
+
+fn policy(rate: &[u8], capacity: f64) -> Result<TokenBucket, tidegate_core::PolicyError> {
+    let rate = str::from_utf8(rate).map_err(|_| RateError::Malformed)?;
+    let rate = if rate.contains('/') {
+        rate.parse()?
+    } else {
+        let tokens = match rate.parse::<Decimal>() {
+            Err(DecimalError::Negative) => return Err(RateError::NotPositive.into()),
+            // A number with so many digits has no representation as a rate.
+            Err(DecimalError::TooLong) => return Err(RateError::TooFine.into()),
+            other => other.map_err(RateError::Number)?,
+        };
+        Rate::decimal(tokens, core::time::Duration::from_secs(1))?
+    };
+    match Policy::rate(rate).capacity(whole(capacity)).build()? {
+        Policy::Bucket(bucket) => Ok(bucket),
+        _ => Err(tidegate_core::PolicyError::NotABucket),
+    }
+}
+
+/// Spends `cost` tokens at `now`, in milliseconds, or nothing. Returns the remaining tokens if they
+/// fit. Otherwise returns `-1 - remaining` and sets the retry hint.
+///
+/// # Safety
+/// `policy` was filled by [`create`]; `bucket` is in a block of the same limiter.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn consume(
+    policy: *const TokenBucket,
+    bucket: *mut ExactTime,
+    cost: f64,
+    now: f64,
+) -> f64 {
+    // SAFETY: there is one thread, and the caller passes valid addresses of different places.
+    let (policy, bucket) = unsafe { (&*policy, &mut *bucket) };
+    let (cost, now) = (whole(cost), time(now));
+    let effective = policy.effective_tat(*bucket, Time::ZERO, now);
+    if let Some(after) = policy.try_spend(effective, cost, now) {
+        *bucket = after;
+        return number(policy.remaining(after, now));
+    }
+    let retry_after = match policy.earliest(effective, cost, now) {
+        None => f64::INFINITY,
+        Some(due) => number((due.as_nanos() - now.as_nanos()).div_ceil(NANOS_PER_MILLI)),
+    };
+    // SAFETY: there is one thread, and no reference to this number.
+    unsafe { RETRY_AFTER = retry_after };
+    -1.0 - number(policy.remaining(effective, now))
+}
+
+/// Returns whether the bucket is full at `now`, in milliseconds: equivalent to no bucket.
+///
+/// # Safety
+/// `bucket` is in a block of a limiter.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn is_full(bucket: *const ExactTime, now: f64) -> bool {
+    // SAFETY: the caller passes a valid address, and every bit pattern is a valid bucket.
+    let tat = unsafe { *bucket };
+    tat <= ExactTime::from_nanos(time(now).as_nanos())
+}
+
+/// Copies the state of one bucket to another.
+///
+/// # Safety
+/// Both are in blocks of a limiter.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn copy(from: *const ExactTime, to: *mut ExactTime) {
+    // SAFETY: the caller passes valid addresses.
+    unsafe { *to = *from }
+}
+
+/// Makes a bucket full.
+///
+/// # Safety
+/// It is in a block of a limiter.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clear(bucket: *mut ExactTime) {
+    // SAFETY: the caller passes a valid address.
+    unsafe { *bucket = ExactTime::ZERO }
+}
+
+/// Converts milliseconds to whole nanoseconds, to the nearest. Time before zero is zero.
+fn time(millis: f64) -> Time {
+    // Conversions of floats saturate. The fraction of a millisecond is exact.
+    let whole = millis as u64;
+    let part = (millis - whole as f64) * NANOS_PER_MILLI as f64;
+    Time::from_nanos(whole.saturating_mul(NANOS_PER_MILLI).saturating_add((part + 0.5) as u64))
+}
+
+/// The host checks that the number is whole and at most 2^53.
+fn whole(number: f64) -> u64 {
+    number as u64
+}
+
+/// The numbers are at most the capacity, or a span in milliseconds: below 2^53.
+fn number(whole: u64) -> f64 {
+    whole as f64
+}
+
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    core::arch::wasm32::unreachable()
+}
