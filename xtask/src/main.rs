@@ -18,7 +18,10 @@ mod test;
 mod test_counts;
 mod tidy;
 mod tools;
+mod typescript;
 mod vectors;
+mod wasm;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -35,11 +38,12 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Task {
     /// Run every check: formatting, lints, tidy, vectors, settings, documentation, public API,
-    /// no_std, features, tests, models. Stops at the first step that fails; the last line is "N
+    /// no_std, WebAssembly, features, tests, TypeScript, models. Stops at the first step that fails; the last line is "N
     /// passed, M failed".
     Test,
-    /// Install missing programs that the tests need: Redis, Valkey, PostgreSQL, promtool, and
-    /// Python with the client libraries of providers. `test` does so too.
+    /// Install missing programs that the tests need: Redis, Valkey, PostgreSQL, promtool,
+    /// Python with the client libraries of providers, npm packages, a compiler for WebAssembly.
+    /// Bundles the Worker. `test` does so too.
     Tools,
     /// Check what the compiler does not: dependencies between crates, licences, file sizes, retired
     /// names, doc comments, configuration keys, commit subjects.
@@ -64,6 +68,14 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Build the WebAssembly modules of the Worker and the npm package, which are committed.
+    Wasm {
+        /// Write nothing; fail if a committed file is out of date.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Bundle the Worker into target/worker, where tests look for it.
+    Worker,
     /// Run a benchmark against peers in one run, and print medians and ratios as Markdown.
     Bench {
         #[command(subcommand)]
@@ -86,7 +98,7 @@ fn main() -> ExitCode {
     }
     let outcome = match Arguments::parse().task {
         Task::Test => return test::run(),
-        Task::Tools => tools::run(),
+        Task::Tools => tools_and_worker(),
         Task::Tidy => tidy::run(),
         Task::Vectors { check: false } => vectors::write(),
         Task::Vectors { check: true } => vectors::check(),
@@ -94,6 +106,9 @@ fn main() -> ExitCode {
         Task::Settings { check: true } => settings::check(),
         Task::Api { check: false } => api::write(),
         Task::Api { check: true } => api::check(),
+        Task::Wasm { check: false } => wasm::write(),
+        Task::Wasm { check: true } => wasm::check(),
+        Task::Worker => worker::bundle(),
         Task::Bench { bench } => bench::run(&bench),
         Task::Soak { soak } => soak::run(&soak.unwrap_or(soak::Soak::Properties)),
         Task::Sanitize => sanitize::run(),
@@ -105,4 +120,10 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Installs the tools and bundles the Worker, after which `cargo test` has all it needs.
+fn tools_and_worker() -> anyhow::Result<()> {
+    tools::run()?;
+    if worker::exists() { worker::bundle() } else { Ok(()) }
 }

@@ -56,6 +56,12 @@ pub(crate) fn read(mut command: Command) -> Result<String> {
         .with_context(|| format!("the output of {} is not UTF-8", display(&command)))
 }
 
+/// The standard output of a command, if it starts, succeeds and prints UTF-8.
+pub(crate) fn read_quietly(mut command: Command) -> Option<String> {
+    let output = command.stdin(Stdio::null()).output().ok()?;
+    if output.status.success() { String::from_utf8(output.stdout).ok() } else { None }
+}
+
 /// Runs a command, prints its standard output, and passes each line to `on_line`.
 pub(crate) fn watch(mut command: Command, mut on_line: impl FnMut(&str)) -> Result<()> {
     let mut child = command

@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::models::{self, Checker};
 use crate::process;
 use crate::test_counts::TestCounts;
-use crate::{api, features, no_std, settings, tidy, tools, vectors};
+use crate::{api, features, no_std, settings, tidy, tools, typescript, vectors, wasm, worker};
 
 /// Runs the steps until one fails. The last line has the numbers of passed and failed tests.
 pub(crate) fn run() -> ExitCode {
@@ -35,8 +35,11 @@ fn steps(session: &mut Session) -> Result<()> {
     session.step("documentation", || documentation(locked))?;
     session.step("public API", || api::check_with(locked))?;
     session.step("the core without std", no_std::check)?;
+    session.step("WebAssembly", wasm::check)?;
+    session.step("the Worker's bundle", worker::bundle)?;
     session.step("feature combinations", || features::check(locked))?;
     session.tests("tests", |counts| tests(locked, counts))?;
+    session.tests("TypeScript", typescript::check)?;
     session.tests("models, loom", |counts| models::check(Checker::Loom, locked, counts))?;
     session.tests("models, shuttle", |counts| models::check(Checker::Shuttle, locked, counts))
 }

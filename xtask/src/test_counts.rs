@@ -33,6 +33,22 @@ impl TestCounts {
         }
     }
 
+    /// Adds the number of a line in the summary of Node's test runner, such as `# pass 3`; ignores
+    /// other lines. Depending on the version of Node, the lines start with another sign.
+    pub(crate) fn parse_node(&mut self, line: &str) {
+        let Some(count) = line.strip_prefix("# ").or_else(|| line.strip_prefix("\u{2139} ")) else {
+            return;
+        };
+        let Some((kind, number)) = count.split_once(' ') else { return };
+        let Ok(number) = number.trim().parse::<u64>() else { return };
+        match kind {
+            "pass" => self.passed += number,
+            "fail" | "cancelled" => self.failed += number,
+            "skipped" | "todo" => self.ignored += number,
+            _ => {}
+        }
+    }
+
     /// Adds the numbers of another step.
     pub(crate) fn add(&mut self, other: Self) {
         self.passed += other.passed;
@@ -65,6 +81,27 @@ mod tests {
         counts.parse_line("he said: test result: ok. 7 passed; 0 failed");
         assert_eq!(counts, TestCounts { passed: 4, failed: 2, ignored: 0 });
         assert_eq!(counts.to_string(), "4 passed, 2 failed");
+    }
+
+    #[test]
+    fn the_summary_of_node_is_counted() {
+        let mut counts = TestCounts::default();
+        for line in [
+            "ok 1 - takes",
+            "    # pass 9",
+            "# passing 7",
+            "# tests 6",
+            "# pass 2",
+            "# fail 1",
+            "# cancelled 1",
+            "# skipped 1",
+            "# todo 1",
+            "# duration_ms 12.5",
+            "\u{2139} pass 3",
+        ] {
+            counts.parse_node(line);
+        }
+        assert_eq!(counts, TestCounts { passed: 5, failed: 2, ignored: 2 });
     }
 
     #[test]

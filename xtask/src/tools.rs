@@ -1,18 +1,21 @@
 //! `cargo xtask tools`: installs missing programs that the other tasks need.
 //!
 //! The check is cheap, so every test run does it. Programs are unpacked below the target folder
-//! where possible; only Redis, PostgreSQL and Python's venv are installed as Debian packages. No
-//! service is started: tests start their own servers on their own ports.
+//! where possible; only Redis, PostgreSQL, Python's venv, Node and the compiler for WebAssembly are
+//! installed as Debian packages. No service is started: tests start their own servers on
+//! their own ports.
 
 mod cargo_fuzz;
 mod debian;
 mod nginx;
+mod npm;
 mod postgres;
 mod promtool;
 mod python;
 mod redis;
 mod rust_source;
 mod valkey;
+mod wasm;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -25,7 +28,9 @@ use crate::project;
 
 pub(crate) use cargo_fuzz::install as cargo_fuzz;
 pub(crate) use nginx::install as nginx;
+pub(crate) use npm::{program as npm_program, script as npm_script};
 pub(crate) use rust_source::install as rust_source;
+pub(crate) use wasm::{WasmToolchain, install as wasm};
 
 /// Installs what is missing.
 pub(crate) fn run() -> Result<()> {
@@ -34,7 +39,9 @@ pub(crate) fn run() -> Result<()> {
     valkey::install()?;
     postgres::install()?;
     promtool::install()?;
-    python::install()
+    python::install()?;
+    npm::install()?;
+    wasm::install().map(drop)
 }
 
 /// Checks for rustfmt, clippy and, in a clone, git. The developer installs these.

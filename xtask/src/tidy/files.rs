@@ -10,7 +10,7 @@ use crate::process;
 use crate::project;
 
 /// Folders that are not part of the project.
-const OUTPUTS: &[&str] = &["target", ".git"];
+const OUTPUTS: &[&str] = &["target", ".git", "node_modules"];
 
 /// Reads all text files that are or could be committed.
 pub(super) fn text_files() -> Result<Vec<TextFile>> {

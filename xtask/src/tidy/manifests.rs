@@ -14,7 +14,7 @@ const PROGRAM_VERSION: &str = "1.90";
 const UNSAFE_CRATE: &str = "tidegate-memory";
 
 /// Crates without I/O, so that their users choose the runtime.
-const WITHOUT_RUNTIME: &[&str] = &["tidegate-core", "tidegate-providers"];
+const WITHOUT_RUNTIME: &[&str] = &["tidegate-core", "tidegate-providers", "tidegate-shard"];
 /// Name prefixes of async runtimes and of crates that need one.
 const RUNTIMES: &[&str] = &["tokio", "tower", "hyper", "futures", "async"];
 
