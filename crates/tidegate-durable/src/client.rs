@@ -1,0 +1,162 @@
+//! HTTP/1.1 requests to the Worker, on connections that are kept open.
+
+use std::error::Error;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use tidegate_core::StoreError;
+use tokio::time::timeout;
+
+use crate::address::Address;
+use crate::error::{BuildError, DurableStoreError};
+
+/// Maximum length of a response.
+const MAX_RESPONSE: usize = 4 << 20;
+/// Maximum length of the excerpt of an error text.
+const EXCERPT: usize = 200;
+
+#[cfg(feature = "tls")]
+type Connector = hyper_rustls::HttpsConnector<HttpConnector>;
+#[cfg(not(feature = "tls"))]
+type Connector = HttpConnector;
+
+/// Sends requests to one Worker.
+#[derive(Debug)]
+pub(crate) struct HttpClient {
+    client: Client<Connector, Full<Bytes>>,
+    address: Address,
+    authorization: Option<HeaderValue>,
+    timeout: Duration,
+}
+
+impl HttpClient {
+    pub(crate) fn new(
+        address: Address,
+        authorization: Option<HeaderValue>,
+        timeout: Duration,
+    ) -> Result<Self, BuildError> {
+        let connector = connector(&address)?;
+        let client = Client::builder(TokioExecutor::new()).build(connector);
+        Ok(Self { client, address, authorization, timeout })
+    }
+
+    /// Posts JSON and returns the body of the response.
+    pub(crate) async fn post(
+        &self,
+        path: &str,
+        body: Vec<u8>,
+        headers: &[(&'static str, HeaderValue)],
+    ) -> Result<Bytes, StoreError> {
+        let mut request = self.request(Method::POST, path, body.into())?;
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, value.clone());
+        }
+        self.send(request).await
+    }
+
+    /// Returns whether the Worker responds.
+    pub(crate) async fn probe(&self) -> Result<(), StoreError> {
+        let request = self.request(Method::GET, "/healthz", Bytes::new())?;
+        self.send(request).await.map(drop)
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Request<Full<Bytes>>, StoreError> {
+        let failed = |error: http::Error| self.connection_error(&error).into_store_error();
+        let mut request = Request::builder()
+            .method(method)
+            .uri(self.address.url(path).map_err(failed)?)
+            .body(Full::new(body))
+            .map_err(failed)?;
+        if let Some(authorization) = &self.authorization {
+            request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+        }
+        Ok(request)
+    }
+
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Bytes, StoreError> {
+        match timeout(self.timeout, self.exchange(request)).await {
+            Ok(result) => result.map_err(DurableStoreError::into_store_error),
+            Err(_) => Err(StoreError::TimedOut),
+        }
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Bytes, DurableStoreError> {
+        let response =
+            self.client.request(request).await.map_err(|error| self.connection_error(&error))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MAX_RESPONSE).collect().await;
+        let body = body.map_err(|error| self.connection_error(&*error))?.to_bytes();
+        match status {
+            StatusCode::OK => Ok(body),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                Err(DurableStoreError::Unauthorized(self.address.host().to_owned()))
+            }
+            status => {
+                Err(DurableStoreError::Status { status: status.as_u16(), text: excerpt(&body) })
+            }
+        }
+    }
+
+    fn connection_error(&self, error: &dyn Error) -> DurableStoreError {
+        let mut reason = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            reason = format!("{reason}: {cause}");
+            source = cause.source();
+        }
+        DurableStoreError::Connection { host: self.address.host().to_owned(), reason }
+    }
+}
+
+fn excerpt(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&body[..body.len().min(EXCERPT)]);
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+fn http_connector() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector
+}
+
+#[cfg(not(feature = "tls"))]
+fn connector(address: &Address) -> Result<Connector, BuildError> {
+    if address.is_tls() { Err(BuildError::NoTls) } else { Ok(http_connector()) }
+}
+
+#[cfg(feature = "tls")]
+fn connector(address: &Address) -> Result<Connector, BuildError> {
+    use std::sync::Arc;
+
+    let mut roots = rustls::RootCertStore::empty();
+    if address.is_tls() {
+        let loaded = rustls_native_certs::load_native_certs();
+        roots.add_parsable_certificates(loaded.certs);
+        if roots.is_empty() {
+            return Err(BuildError::Tls("the system has no root certificates".into()));
+        }
+    }
+    // Chosen here: with two providers in a program, rustls would panic.
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| BuildError::Tls(error.into()))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let mut http = http_connector();
+    http.enforce_http(false);
+    let builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(config);
+    Ok(builder.https_or_http().enable_http1().wrap_connector(http))
+}

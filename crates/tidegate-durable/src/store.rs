@@ -1,0 +1,267 @@
+//! The store: operations in, one request per shard out.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::future::join_all;
+use http::HeaderValue;
+use tidegate_core::{
+    Key, Limit, Operation, Probe, Store, StoreError, StoreResponse, StoreResponses, Submission,
+    decide,
+};
+use tidegate_shard::message::{Batch, FORMAT, MAX_OPERATIONS, OperationMessage, Replies};
+use tidegate_shard::route::shard_of;
+
+use crate::builder::DurableBuilder;
+use crate::client::HttpClient;
+use crate::error::DurableStoreError;
+use crate::known_revisions::KnownRevisions;
+
+/// Result of one operation.
+type OperationResult = Result<StoreResponse, StoreError>;
+
+/// Rate limits in the objects of a Worker. See the [crate] documentation.
+///
+/// Nothing is sent twice: an operation that failed or timed out may have been executed. Connections
+/// are kept open and shared by all callers.
+#[derive(Debug)]
+pub struct DurableStore {
+    client: HttpClient,
+    shards: u32,
+    /// Id under which the shards know this client's policies.
+    node: u64,
+    known: KnownRevisions,
+    /// The time sent with every request, in nanoseconds; zero for none.
+    manual_time: AtomicU64,
+    #[cfg(feature = "manual-clock")]
+    namespace: std::sync::RwLock<Option<HeaderValue>>,
+}
+
+impl DurableStore {
+    /// Configures a store on the Worker at this address: `durable://host` with TLS, or
+    /// `durable+http://host:port` without.
+    pub fn builder(address: &str) -> DurableBuilder {
+        DurableBuilder::new(address)
+    }
+
+    pub(crate) fn new(client: HttpClient, shards: u32, node: u64) -> Self {
+        Self {
+            client,
+            shards,
+            node,
+            known: KnownRevisions::default(),
+            manual_time: AtomicU64::new(0),
+            #[cfg(feature = "manual-clock")]
+            namespace: std::sync::RwLock::default(),
+        }
+    }
+
+    /// Sets the time of the objects, in nanoseconds since the Unix epoch. Only a Worker with a
+    /// manual clock uses it.
+    #[cfg(feature = "manual-clock")]
+    pub fn set_manual_time(&self, nanos: u64) {
+        self.manual_time.store(nanos, Ordering::SeqCst);
+    }
+
+    /// Uses objects of its own, under this name. Only a Worker with a manual clock has them.
+    #[cfg(feature = "manual-clock")]
+    pub fn set_namespace(&self, name: &str) {
+        let name = HeaderValue::try_from(name).ok();
+        *self.namespace.write().unwrap_or_else(std::sync::PoisonError::into_inner) = name;
+    }
+
+    /// Returns the shard of all keys of an operation; `None` if they are in several.
+    fn shard_of_all(&self, operation: &Operation<'_>) -> Option<u32> {
+        let mut shards = keys(operation).into_iter().map(|key| shard_of(key, self.shards));
+        let first = shards.next()?;
+        shards.all(|shard| shard == first).then_some(first)
+    }
+
+    /// Executes operations on one shard, or on several for `None`.
+    async fn execute(
+        &self,
+        shard: Option<u32>,
+        operations: &[&Operation<'_>],
+    ) -> Vec<OperationResult> {
+        let known = |limit: &Limit| shard.and_then(|shard| self.known.get(shard, limit));
+        let messages: Option<Vec<_>> =
+            operations.iter().map(|operation| OperationMessage::new(operation, known)).collect();
+        let Some(messages) = messages else {
+            return all_failed(operations.len(), || {
+                DurableStoreError::Unsupported.into_store_error()
+            });
+        };
+        let result = self.exchange(shard, messages).await;
+        let replies = match result {
+            Ok(replies) if replies.replies.len() == operations.len() => replies,
+            Ok(_) => {
+                let reason = "it has another number of replies than there were operations";
+                let error = DurableStoreError::Malformed(reason.to_owned());
+                return all_failed(operations.len(), || error.clone().into_store_error());
+            }
+            Err(error) => return repeat(error, operations.len()),
+        };
+        if let Some(shard) = shard {
+            for limit in operations.iter().flat_map(|operation| limits(operation)) {
+                self.known.confirm(shard, limit);
+            }
+        }
+        replies.replies.iter().map(tidegate_shard::message::Reply::to_response).collect()
+    }
+
+    async fn exchange(
+        &self,
+        shard: Option<u32>,
+        operations: Vec<OperationMessage>,
+    ) -> Result<Replies, StoreError> {
+        let batch = Batch { format: FORMAT, node: Some(self.node), operations };
+        let malformed = |reason: String| DurableStoreError::Malformed(reason).into_store_error();
+        let body = serde_json::to_vec(&batch).map_err(|error| malformed(error.to_string()))?;
+        let path = match shard {
+            Some(shard) => format!("/shards/{shard}/operations"),
+            None => format!("/operations?shards={}", self.shards),
+        };
+        let response = self.client.post(&path, body, &self.headers()).await?;
+        Replies::parse(&response).map_err(malformed)
+    }
+
+    /// Headers that only a Worker with a manual clock reads.
+    fn headers(&self) -> Vec<(&'static str, HeaderValue)> {
+        let mut headers = Vec::new();
+        let time = self.manual_time.load(Ordering::SeqCst);
+        if time > 0 {
+            headers.push(("x-tidegate-now-ns", HeaderValue::from(time)));
+        }
+        #[cfg(feature = "manual-clock")]
+        {
+            let namespace = self.namespace.read();
+            let namespace = namespace.unwrap_or_else(std::sync::PoisonError::into_inner);
+            headers.extend(namespace.clone().map(|name| ("x-tidegate-namespace", name)));
+        }
+        headers
+    }
+
+    /// Executes all operations. Those of one shard are sent together and in order, those of
+    /// different shards concurrently, unless one spans shards: then all are sent in order.
+    async fn execute_all(&self, operations: &[Operation<'_>], responses: &mut StoreResponses) {
+        let mut results: Vec<Option<OperationResult>> = Vec::new();
+        let mut groups: Vec<(Option<u32>, Vec<usize>)> = Vec::new();
+        let placed: Vec<Option<Option<u32>>> = operations
+            .iter()
+            .map(|operation| match decide::check_list(keys(operation)) {
+                Ok(()) => {
+                    results.push(None);
+                    Some(self.shard_of_all(operation))
+                }
+                Err(error) => {
+                    results.push(Some(Err(error.into())));
+                    None
+                }
+            })
+            .collect();
+        let in_order = placed.contains(&Some(None));
+        for (index, shard) in placed.iter().enumerate() {
+            let Some(shard) = *shard else { continue };
+            let open = if in_order { groups.last_mut() } else { None };
+            let group = match open {
+                Some(last) if last.0 == shard => Some(last),
+                Some(_) => None,
+                None => groups.iter_mut().rfind(|group| !in_order && group.0 == shard),
+            };
+            match group {
+                Some((_, members)) if members.len() < MAX_OPERATIONS => members.push(index),
+                _ => groups.push((shard, vec![index])),
+            }
+        }
+        let run = |(shard, members): (Option<u32>, Vec<usize>)| async move {
+            let group: Vec<&Operation<'_>> =
+                members.iter().map(|&index| &operations[index]).collect();
+            let group = self.execute(shard, &group).await;
+            members.into_iter().zip(group).collect::<Vec<_>>()
+        };
+        let mut done = Vec::new();
+        if in_order || has_repeated_shard(&groups) {
+            for group in groups {
+                done.extend(run(group).await);
+            }
+        } else {
+            done.extend(join_all(groups.into_iter().map(run)).await.into_iter().flatten());
+        }
+        for (index, result) in done {
+            results[index] = Some(result);
+        }
+        let lost = || DurableStoreError::Malformed("a reply is missing".to_owned());
+        responses.extend(
+            results.into_iter().map(|r| r.unwrap_or_else(|| Err(lost().into_store_error()))),
+        );
+    }
+}
+
+/// Whether a shard has more operations than fit one batch: its batches must not overtake each other.
+fn has_repeated_shard(groups: &[(Option<u32>, Vec<usize>)]) -> bool {
+    groups.iter().enumerate().any(|(at, group)| groups[..at].iter().any(|other| other.0 == group.0))
+}
+
+impl Store for DurableStore {
+    fn submit<'a>(
+        &'a self,
+        operations: &'a [Operation<'a>],
+        responses: &'a mut StoreResponses,
+    ) -> Submission<'a> {
+        Submission::Pending(Box::pin(self.execute_all(operations, responses)))
+    }
+
+    fn probe(&self) -> Probe<'_> {
+        Box::pin(self.client.probe())
+    }
+}
+
+fn keys<'a>(operation: &Operation<'a>) -> Vec<Key<'a>> {
+    match *operation {
+        Operation::Take(charges)
+        | Operation::Peek(charges)
+        | Operation::Reserve { charges, .. } => {
+            charges.iter().map(|charge| charge.target.key).collect()
+        }
+        Operation::Settle { corrections, .. } => corrections.iter().map(|c| c.target.key).collect(),
+        Operation::Release { targets, .. } | Operation::Renew { targets, .. } => {
+            targets.iter().map(|target| target.key).collect()
+        }
+        Operation::Hold { target, .. } | Operation::Reset { target } => vec![target.key],
+        _ => Vec::new(),
+    }
+}
+
+fn limits<'a>(operation: &Operation<'a>) -> Vec<&'a Limit> {
+    match *operation {
+        Operation::Take(charges)
+        | Operation::Peek(charges)
+        | Operation::Reserve { charges, .. } => {
+            charges.iter().map(|charge| charge.target.limit).collect()
+        }
+        Operation::Settle { corrections, .. } => {
+            corrections.iter().map(|c| c.target.limit).collect()
+        }
+        Operation::Release { targets, .. } | Operation::Renew { targets, .. } => {
+            targets.iter().map(|target| target.limit).collect()
+        }
+        Operation::Hold { target, .. } | Operation::Reset { target } => vec![target.limit],
+        _ => Vec::new(),
+    }
+}
+
+fn all_failed(count: usize, error: impl Fn() -> StoreError) -> Vec<OperationResult> {
+    (0..count).map(|_| Err(error())).collect()
+}
+
+/// Returns one error for every operation of a request. Only the first one has the cause.
+fn repeat(error: StoreError, count: usize) -> Vec<OperationResult> {
+    let text = error.to_string();
+    let again = |error: &StoreError| match error {
+        StoreError::TimedOut => StoreError::TimedOut,
+        StoreError::Rejected(_) => StoreError::Rejected(text.clone().into()),
+        _ => StoreError::Unavailable(text.clone().into()),
+    };
+    let mut results: Vec<OperationResult> = (1..count).map(|_| Err(again(&error))).collect();
+    results.insert(0, Err(error));
+    results
+}
