@@ -69,7 +69,7 @@ export class RateLimiterDO implements DurableObject {
     let failed: ModuleReply | undefined;
     try {
       const result = this.#ctx.storage.transactionSync(() => {
-        this.#module ??= new ShardModule(storage).start();
+        this.#module ??= new ShardModule(storage);
         const result = this.#module.handle(path, body, nowNs);
         if (result.status !== 200 && storage.writes > writes) {
           failed = result;

@@ -25,7 +25,6 @@ interface Exports {
   memory: WebAssembly.Memory;
   input(length: number): number;
   entry(length: number): number;
-  start(seed: bigint): void;
   handle(pathLength: number, bodyLength: number, nowNs: bigint): number;
   coordinate(length: number): number;
   output_ptr(): number;
@@ -54,16 +53,12 @@ export class ShardModule {
       write: (table: number, key: number, keyLength: number, value: number, valueLength: number, fullAt: number) =>
         host.write(table, this.#copy(key, keyLength), this.#copy(value, valueLength), fullAt),
       remove: (table: number, key: number, length: number) => host.remove(table, this.#copy(key, length)),
+      // Ids of slot leases are derived from it and must differ between the instances of a shard.
+      seed: (): bigint => crypto.getRandomValues(new BigInt64Array(1))[0] ?? 0n,
     };
     const instance = new WebAssembly.Instance(module, { host: imports });
     this.#exports = instance.exports as unknown as Exports;
     this.#bytes = new Uint8Array(this.#exports.memory.buffer);
-  }
-
-  /** Makes the module a shard. Ids of slot leases must differ between its instances: the seed is random. */
-  start(): this {
-    this.#exports.start(crypto.getRandomValues(new BigInt64Array(1))[0] ?? 0n);
-    return this;
   }
 
   /** Executes a request on the shard. */
