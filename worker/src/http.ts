@@ -6,9 +6,6 @@ export const MAX_BODY = 256 * 1024;
 /** Header with the time of a request, in nanoseconds since the Unix epoch. For tests. */
 export const NOW_HEADER = "x-tidegate-now-ns";
 
-/** Header with the namespace of the objects of a request. For tests. */
-export const NAMESPACE_HEADER = "x-tidegate-namespace";
-
 /** A request that is answered with an error text. */
 export class HttpError extends Error {
   constructor(

@@ -5,7 +5,7 @@
  */
 import { coordinate } from "./coordinate";
 import type { RateLimiterEnv } from "./durable-object";
-import { HttpError, NAMESPACE_HEADER, NOW_HEADER, notFound, pathOf, readBody, text } from "./http";
+import { HttpError, NOW_HEADER, notFound, pathOf, readBody, text } from "./http";
 import { checkSecret } from "./secret";
 import { DEFAULT_SHARDS, MAX_SHARDS, objectName, shardOf } from "./shard-of";
 
@@ -62,13 +62,10 @@ type Send = (shard: number, path: string, body: string | Uint8Array) => Promise<
 
 /** Sends requests to objects, with the time of this request if it has one. */
 function sender(request: Request, env: Env): Send {
-  const isTest = env.TIDEGATE_MANUAL_CLOCK === "1";
-  const now = isTest ? request.headers.get(NOW_HEADER) : null;
+  const now = env.TIDEGATE_MANUAL_CLOCK === "1" ? request.headers.get(NOW_HEADER) : null;
   const headers: Record<string, string> = now === null ? {} : { [NOW_HEADER]: now };
-  // Tests that share a runtime have objects of their own.
-  const namespace = (isTest && request.headers.get(NAMESPACE_HEADER)) || "";
   return (shard, path, body) => {
-    const object = env.RATE_LIMITER.get(env.RATE_LIMITER.idFromName(namespace + objectName(shard)));
+    const object = env.RATE_LIMITER.get(env.RATE_LIMITER.idFromName(objectName(shard)));
     return object.fetch(`https://shard${path}`, { method: "POST", headers, body });
   };
 }

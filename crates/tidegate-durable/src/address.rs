@@ -31,10 +31,10 @@ impl Address {
             return Err(problem("it has a query or fragment"));
         }
         let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let authority: Authority = host.parse().map_err(|_| problem("its host is invalid"))?;
-        if authority.host().is_empty() {
+        if host.is_empty() || host.starts_with(':') {
             return Err(problem("it has no host"));
         }
+        let authority: Authority = host.parse().map_err(|_| problem("its host is invalid"))?;
         let path = path.trim_end_matches('/').to_owned();
         if !path.is_empty() && path.parse::<PathAndQuery>().is_err() {
             return Err(problem("its path is invalid"));

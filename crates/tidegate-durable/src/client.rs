@@ -51,12 +51,12 @@ impl HttpClient {
         &self,
         path: &str,
         body: Vec<u8>,
-        headers: &[(&'static str, HeaderValue)],
+        header: Option<(&'static str, HeaderValue)>,
     ) -> Result<Bytes, StoreError> {
         let mut request = self.request(Method::POST, path, body.into())?;
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        for (name, value) in headers {
-            request.headers_mut().insert(*name, value.clone());
+        if let Some((name, value)) = header {
+            request.headers_mut().insert(name, value);
         }
         self.send(request).await
     }

@@ -32,8 +32,6 @@ pub struct DurableStore {
     known: KnownRevisions,
     /// The time sent with every request, in nanoseconds; zero for none.
     manual_time: AtomicU64,
-    #[cfg(feature = "manual-clock")]
-    namespace: std::sync::RwLock<Option<HeaderValue>>,
 }
 
 impl DurableStore {
@@ -50,8 +48,6 @@ impl DurableStore {
             node,
             known: KnownRevisions::default(),
             manual_time: AtomicU64::new(0),
-            #[cfg(feature = "manual-clock")]
-            namespace: std::sync::RwLock::default(),
         }
     }
 
@@ -60,13 +56,6 @@ impl DurableStore {
     #[cfg(feature = "manual-clock")]
     pub fn set_manual_time(&self, nanos: u64) {
         self.manual_time.store(nanos, Ordering::SeqCst);
-    }
-
-    /// Uses objects of its own, under this name. Only a Worker with a manual clock has them.
-    #[cfg(feature = "manual-clock")]
-    pub fn set_namespace(&self, name: &str) {
-        let name = HeaderValue::try_from(name).ok();
-        *self.namespace.write().unwrap_or_else(std::sync::PoisonError::into_inner) = name;
     }
 
     /// Returns the shard of all keys of an operation; `None` if they are in several.
@@ -120,24 +109,14 @@ impl DurableStore {
             Some(shard) => format!("/shards/{shard}/operations"),
             None => format!("/operations?shards={}", self.shards),
         };
-        let response = self.client.post(&path, body, &self.headers()).await?;
+        let response = self.client.post(&path, body, self.headers()).await?;
         Replies::parse(&response).map_err(malformed)
     }
 
     /// Headers that only a Worker with a manual clock reads.
-    fn headers(&self) -> Vec<(&'static str, HeaderValue)> {
-        let mut headers = Vec::new();
+    fn headers(&self) -> Option<(&'static str, HeaderValue)> {
         let time = self.manual_time.load(Ordering::SeqCst);
-        if time > 0 {
-            headers.push(("x-tidegate-now-ns", HeaderValue::from(time)));
-        }
-        #[cfg(feature = "manual-clock")]
-        {
-            let namespace = self.namespace.read();
-            let namespace = namespace.unwrap_or_else(std::sync::PoisonError::into_inner);
-            headers.extend(namespace.clone().map(|name| ("x-tidegate-namespace", name)));
-        }
-        headers
+        (time > 0).then(|| ("x-tidegate-now-ns", HeaderValue::from(time)))
     }
 
     /// Executes all operations. Those of one shard are sent together and in order, those of

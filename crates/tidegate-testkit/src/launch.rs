@@ -4,6 +4,8 @@
 //!   frozen and restarted.
 //! - [`PostgresServer`]: PostgreSQL on a free loopback port, plain or with TLS. Can be killed and
 //!   restarted.
+//! - [`Workerd`]: the runtime of Cloudflare Workers, with Durable Objects. Can be stopped, killed,
+//!   frozen and restarted.
 //! - [`Proxy`]: a TCP proxy that delays, stalls and cuts.
 //! - [`ForwardProxy`]: an HTTP forward proxy.
 //! - [`TlsFront`]: TLS in front of a server that has none.
@@ -33,6 +35,7 @@ mod python;
 mod redis;
 mod server_dir;
 mod tls_front;
+mod workerd;
 
 pub use deadline::wait_until;
 pub use forward_proxy::{ForwardProxy, ProxyRequest};
@@ -46,3 +49,4 @@ pub use redis::RedisServer;
 pub use redis::control::Reply;
 pub use redis::settings::{Flavor, RedisBuilder};
 pub use tls_front::TlsFront;
+pub use workerd::{ModuleKind, Workerd, WorkerdBuilder};

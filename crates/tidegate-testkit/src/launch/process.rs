@@ -72,8 +72,17 @@ impl Process {
     /// Stops the process with SIGQUIT, so that it stops its own children, and waits until it has
     /// ended.
     pub(super) fn quit(&mut self, guard: &Guard) {
+        self.end(Signal::QUIT, guard);
+    }
+
+    /// Stops the process with SIGTERM and waits until it has ended.
+    pub(super) fn terminate(&mut self, guard: &Guard) {
+        self.end(Signal::TERM, guard);
+    }
+
+    fn end(&mut self, signal: Signal, guard: &Guard) {
         // Fails if the process has already ended, which is fine.
-        let _ = kill_process(Pid::from_child(&self.child), Signal::QUIT);
+        let _ = kill_process(Pid::from_child(&self.child), signal);
         guard.forget();
         if deadline::poll_within(deadline::TIMEOUT, || self.exit_status()).is_none() {
             self.kill(guard);

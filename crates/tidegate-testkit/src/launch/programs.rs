@@ -68,6 +68,35 @@ pub(super) fn python() -> PathBuf {
     found.unwrap_or_else(|| missing("Python with the client libraries of providers"))
 }
 
+/// The Workers runtime of this platform.
+///
+/// # Panics
+/// If it is not installed.
+pub(super) fn workerd() -> PathBuf {
+    let packages = "npm/node_modules/@cloudflare";
+    let found = from_env("TIDEGATE_WORKERD").or_else(|| {
+        let mut platforms = ["64", "arm64"].into_iter();
+        platforms.find_map(|name| {
+            in_tools_folder(&format!("{packages}/workerd-linux-{name}/bin/workerd"))
+        })
+    });
+    found.unwrap_or_else(|| missing("workerd"))
+}
+
+/// The folder with the bundled Worker.
+///
+/// # Panics
+/// If the Worker is not bundled.
+pub(super) fn worker_bundle() -> PathBuf {
+    let module = in_tools_folder("../worker/index.js");
+    let folder = module.as_deref().and_then(Path::parent).map(Path::to_owned);
+    folder.unwrap_or_else(|| {
+        panic!(
+            "the Worker is not bundled; run `cargo xtask worker` (`cargo xtask test` does so too)"
+        )
+    })
+}
+
 fn missing(program: impl fmt::Display) -> ! {
     panic!(
         "{program} is not installed; run `cargo xtask tools`, which \
