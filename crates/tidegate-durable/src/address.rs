@@ -3,7 +3,7 @@
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
 
-use crate::error::BuildError;
+use crate::error::DurableBuildError;
 
 /// Where the Worker is: scheme, host and, if it is not at the root, a path.
 #[derive(Clone, Debug)]
@@ -15,8 +15,8 @@ pub(crate) struct Address {
 
 impl Address {
     /// Parses `durable://host` (HTTPS) or `durable+http://host:port`.
-    pub(crate) fn parse(text: &str) -> Result<Self, BuildError> {
-        let problem = |problem| BuildError::Address { address: redact(text), problem };
+    pub(crate) fn parse(text: &str) -> Result<Self, DurableBuildError> {
+        let problem = |problem| DurableBuildError::Address { address: redact(text), problem };
         let (scheme, rest) = if let Some(rest) = text.strip_prefix("durable://") {
             (Scheme::HTTPS, rest)
         } else if let Some(rest) = text.strip_prefix("durable+http://") {

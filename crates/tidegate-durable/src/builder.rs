@@ -8,7 +8,7 @@ use tidegate_shard::route::{DEFAULT_SHARDS, MAX_SHARDS};
 
 use crate::address::Address;
 use crate::client::HttpClient;
-use crate::error::BuildError;
+use crate::error::DurableBuildError;
 use crate::store::DurableStore;
 
 /// Default time for a response.
@@ -64,22 +64,22 @@ impl DurableBuilder {
     ///
     /// # Errors
     /// If the address, the secret or the number of shards is invalid, or TLS cannot be set up.
-    pub fn build(self) -> Result<DurableStore, BuildError> {
+    pub fn build(self) -> Result<DurableStore, DurableBuildError> {
         let address = Address::parse(&self.address)?;
         let shards =
             u32::try_from(self.shards).ok().filter(|shards| (1..=MAX_SHARDS).contains(shards));
-        let shards = shards.ok_or(BuildError::Shards(self.shards))?;
+        let shards = shards.ok_or(DurableBuildError::Shards(self.shards))?;
         let authorization = self.secret.as_deref().map(authorization).transpose()?;
         let client = HttpClient::new(address, authorization, self.timeout)?;
-        let node =
-            getrandom::u64().map_err(|error| BuildError::Random(error.to_string().into()))?;
+        let node = getrandom::u64()
+            .map_err(|error| DurableBuildError::Random(error.to_string().into()))?;
         Ok(DurableStore::new(client, shards, node))
     }
 }
 
-fn authorization(secret: &str) -> Result<HeaderValue, BuildError> {
+fn authorization(secret: &str) -> Result<HeaderValue, DurableBuildError> {
     let value = HeaderValue::try_from(format!("Bearer {secret}"));
-    let mut value = value.ok().filter(|_| !secret.is_empty()).ok_or(BuildError::Secret)?;
+    let mut value = value.ok().filter(|_| !secret.is_empty()).ok_or(DurableBuildError::Secret)?;
     value.set_sensitive(true);
     Ok(value)
 }

@@ -14,7 +14,7 @@ use tidegate_core::StoreError;
 use tokio::time::timeout;
 
 use crate::address::Address;
-use crate::error::{BuildError, DurableStoreError};
+use crate::error::{DurableBuildError, DurableStoreError};
 
 /// Maximum length of a response.
 const MAX_RESPONSE: usize = 4 << 20;
@@ -40,7 +40,7 @@ impl HttpClient {
         address: Address,
         authorization: Option<HeaderValue>,
         timeout: Duration,
-    ) -> Result<Self, BuildError> {
+    ) -> Result<Self, DurableBuildError> {
         let connector = connector(&address)?;
         let client = Client::builder(TokioExecutor::new()).build(connector);
         Ok(Self { client, address, authorization, timeout })
@@ -132,12 +132,12 @@ fn http_connector() -> HttpConnector {
 }
 
 #[cfg(not(feature = "tls"))]
-fn connector(address: &Address) -> Result<Connector, BuildError> {
-    if address.is_tls() { Err(BuildError::NoTls) } else { Ok(http_connector()) }
+fn connector(address: &Address) -> Result<Connector, DurableBuildError> {
+    if address.is_tls() { Err(DurableBuildError::NoTls) } else { Ok(http_connector()) }
 }
 
 #[cfg(feature = "tls")]
-fn connector(address: &Address) -> Result<Connector, BuildError> {
+fn connector(address: &Address) -> Result<Connector, DurableBuildError> {
     use std::sync::Arc;
 
     let mut roots = rustls::RootCertStore::empty();
@@ -145,14 +145,14 @@ fn connector(address: &Address) -> Result<Connector, BuildError> {
         let loaded = rustls_native_certs::load_native_certs();
         roots.add_parsable_certificates(loaded.certs);
         if roots.is_empty() {
-            return Err(BuildError::Tls("the system has no root certificates".into()));
+            return Err(DurableBuildError::Tls("the system has no root certificates".into()));
         }
     }
     // Chosen here: with two providers in a program, rustls would panic.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| BuildError::Tls(error.into()))?
+        .map_err(|error| DurableBuildError::Tls(error.into()))?
         .with_root_certificates(roots)
         .with_no_client_auth();
     let mut http = http_connector();

@@ -9,7 +9,7 @@ use tidegate_shard::route::MAX_SHARDS;
 /// responds.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum BuildError {
+pub enum DurableBuildError {
     /// The address is invalid.
     #[error(
         "address {address:?} of the Worker is not usable: {problem}; an address looks like \

@@ -27,5 +27,5 @@ mod known_revisions;
 mod store;
 
 pub use builder::DurableBuilder;
-pub use error::{BuildError, DurableStoreError};
+pub use error::{DurableBuildError, DurableStoreError};
 pub use store::DurableStore;

@@ -94,7 +94,7 @@ impl DurableStore {
                 self.known.confirm(shard, limit);
             }
         }
-        replies.replies.iter().map(tidegate_shard::message::Reply::to_response).collect()
+        replies.replies.iter().map(tidegate_shard::message::ReplyMessage::to_response).collect()
     }
 
     async fn exchange(

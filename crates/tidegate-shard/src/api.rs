@@ -20,7 +20,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tidegate_core::Now;
 
-use crate::coordinate::{self, Step};
+use crate::coordinate::{self, CoordinatorStep};
 use crate::json::{Fields, FromJson, parse};
 use crate::message::{FORMAT, Replies};
 use crate::route::MAX_SHARDS;
@@ -129,13 +129,13 @@ fn next_step(progress: &Progress) -> NextStep {
     let rounds: Vec<Vec<_>> =
         progress.replies.iter().map(|round| round.iter().map(read).collect()).collect();
     match coordinate::advance(&request.batch, progress.shards, &rounds) {
-        Step::Send(calls) => NextStep::Send {
+        CoordinatorStep::Send(calls) => NextStep::Send {
             calls: calls
                 .iter()
                 .map(|call| ShardCall { shard: call.shard, body: to_json(&call.batch) })
                 .collect(),
         },
-        Step::Done(replies) => {
+        CoordinatorStep::Done(replies) => {
             let times = rounds.iter().flatten().flatten().map(|replies| replies.now_ns);
             let now_ns = times.max().unwrap_or(0);
             request.render(&Replies { format: FORMAT, now_ns, replies }).into()

@@ -27,7 +27,7 @@ use tidegate_core::Receipt;
 
 use crate::message::{
     Batch, ChargeMessage, CorrectionMessage, ErrorMessage, FORMAT, OperationMessage,
-    OutcomeMessage, ReceiptMessage, Replies, Reply,
+    OutcomeMessage, ReceiptMessage, Replies, ReplyMessage,
 };
 use crate::route::shard_of;
 use merge::{
@@ -52,25 +52,25 @@ pub type CallResult = Result<Replies, String>;
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum CoordinatorStep {
     /// Send these calls, concurrently, and add their results as another round.
     Send(Vec<Call>),
     /// The replies, one per operation of the batch.
-    Done(Vec<Reply>),
+    Done(Vec<ReplyMessage>),
 }
 
 /// Returns what to do after these rounds of calls.
 #[must_use]
-pub fn advance(batch: &Batch, shards: u32, rounds: &[Vec<CallResult>]) -> Step {
+pub fn advance(batch: &Batch, shards: u32, rounds: &[Vec<CallResult>]) -> CoordinatorStep {
     let mut exchange = Exchange { node: batch.node, shards, rounds };
     let mut replies = Vec::with_capacity(batch.operations.len());
     for operation in &batch.operations {
         match exchange.execute(operation) {
             Ok(reply) => replies.push(reply),
-            Err(Pending(calls)) => return Step::Send(calls),
+            Err(Pending(calls)) => return CoordinatorStep::Send(calls),
         }
     }
-    Step::Done(replies)
+    CoordinatorStep::Done(replies)
 }
 
 /// Calls whose results are not there yet.
@@ -111,7 +111,7 @@ struct Peeked {
 }
 
 impl Exchange<'_> {
-    fn execute(&mut self, operation: &OperationMessage) -> Result<Reply, Pending> {
+    fn execute(&mut self, operation: &OperationMessage) -> Result<ReplyMessage, Pending> {
         let parts = self.parts(operation);
         if let [part] = parts.as_slice() {
             let result = self.send(alloc::vec![(part.shard, alloc::vec![operation.clone()])])?;
@@ -167,7 +167,7 @@ impl Exchange<'_> {
     fn send(
         &mut self,
         calls: Vec<(u32, Vec<OperationMessage>)>,
-    ) -> Result<Vec<Result<(u64, Vec<Reply>), String>>, Pending> {
+    ) -> Result<Vec<Result<(u64, Vec<ReplyMessage>), String>>, Pending> {
         let counts: Vec<usize> = calls.iter().map(|(_, operations)| operations.len()).collect();
         let Some((round, later)) = self.rounds.split_first() else {
             let node = self.node;
@@ -187,7 +187,7 @@ impl Exchange<'_> {
         Ok(calls.iter().zip(counts).map(result).collect())
     }
 
-    fn take(&mut self, parts: &[Part], charges: &[ChargeMessage]) -> Result<Reply, Pending> {
+    fn take(&mut self, parts: &[Part], charges: &[ChargeMessage]) -> Result<ReplyMessage, Pending> {
         match self.peek(parts, charges, true)? {
             Ok(peeked) if peeked.iter().all(|part| part.fits) => {}
             Ok(peeked) => return Ok(denied(parts, &peeked, charges.len())),
@@ -208,7 +208,7 @@ impl Exchange<'_> {
         parts: &'p [Part],
         charges: &[ChargeMessage],
         operation: impl Fn(&Part) -> OperationMessage,
-    ) -> Result<Result<Vec<Charged<'p>>, Reply>, Pending> {
+    ) -> Result<Result<Vec<Charged<'p>>, ReplyMessage>, Pending> {
         let mut charged: Vec<Charged<'p>> = Vec::new();
         for (index, part) in parts.iter().enumerate() {
             let mut result = self.send(alloc::vec![(part.shard, alloc::vec![operation(part)])])?;
@@ -218,12 +218,12 @@ impl Exchange<'_> {
                 None => None,
             };
             match reply.unwrap_or_else(|| (0, lost())) {
-                (now_ns, Reply::Allowed { wait_ns, receipt, outcomes }) => {
+                (now_ns, ReplyMessage::Allowed { wait_ns, receipt, outcomes }) => {
                     let receipt = receipt.and_then(|receipt| receipt.to_receipt().ok());
                     let start_ns = now_ns.saturating_add(wait_ns);
                     charged.push(Charged { part, receipt, outcomes, start_ns, wait_ns });
                 }
-                (_, Reply::Denied { outcomes }) => {
+                (_, ReplyMessage::Denied { outcomes }) => {
                     let later = &parts[index + 1..];
                     let denied = (part, outcomes);
                     return self.undo_denied(&charged, denied, later, charges).map(Err);
@@ -245,7 +245,7 @@ impl Exchange<'_> {
         (denied, outcomes): (&Part, Vec<OutcomeMessage>),
         later: &[Part],
         charges: &[ChargeMessage],
-    ) -> Result<Reply, Pending> {
+    ) -> Result<ReplyMessage, Pending> {
         let mut calls = refunds(charged, charges);
         calls.extend(later.iter().map(|part| (part.shard, peeks(part, charges, true))));
         let results = self.send(calls)?;
@@ -255,15 +255,15 @@ impl Exchange<'_> {
         for (part, result) in asked.zip(results) {
             let Ok((_, replies)) = result else { continue };
             match replies.as_slice() {
-                [Reply::Settled { outcomes, .. }] => merged.set(&part.items, outcomes),
-                [Reply::Denied { outcomes }, _]
-                | [Reply::Allowed { .. }, Reply::Allowed { outcomes, .. }] => {
+                [ReplyMessage::Settled { outcomes, .. }] => merged.set(&part.items, outcomes),
+                [ReplyMessage::Denied { outcomes }, _]
+                | [ReplyMessage::Allowed { .. }, ReplyMessage::Allowed { outcomes, .. }] => {
                     merged.set(&part.items, outcomes);
                 }
                 _ => {}
             }
         }
-        Ok(Reply::Denied { outcomes: merged.outcomes() })
+        Ok(ReplyMessage::Denied { outcomes: merged.outcomes() })
     }
 
     /// Asks every part what a take would answer, and for its present state.
@@ -274,17 +274,20 @@ impl Exchange<'_> {
         for_take: bool,
     ) -> Result<Result<Vec<Peeked>, String>, Pending> {
         let calls = parts.iter().map(|part| (part.shard, peeks(part, charges, for_take))).collect();
-        let read = |result: Result<(u64, Vec<Reply>), String>| {
+        let read = |result: Result<(u64, Vec<ReplyMessage>), String>| {
             let (now_ns, replies) = result?;
-            match <[Reply; 2]>::try_from(replies) {
-                Ok([Reply::Denied { outcomes }, _]) => {
+            match <[ReplyMessage; 2]>::try_from(replies) {
+                Ok([ReplyMessage::Denied { outcomes }, _]) => {
                     Ok(Peeked { fits: false, present: outcomes.clone(), outcomes, now_ns })
                 }
-                Ok([Reply::Allowed { outcomes, .. }, Reply::Allowed { outcomes: present, .. }]) => {
-                    Ok(Peeked { fits: true, present, outcomes, now_ns })
-                }
-                Ok([Reply::Error(ErrorMessage::Rejected(reason)), _]) => Err(reason),
-                Ok([Reply::Error(error), _]) => Err(alloc::format!("{}", error.to_error())),
+                Ok(
+                    [
+                        ReplyMessage::Allowed { outcomes, .. },
+                        ReplyMessage::Allowed { outcomes: present, .. },
+                    ],
+                ) => Ok(Peeked { fits: true, present, outcomes, now_ns }),
+                Ok([ReplyMessage::Error(ErrorMessage::Rejected(reason)), _]) => Err(reason),
+                Ok([ReplyMessage::Error(error), _]) => Err(alloc::format!("{}", error.to_error())),
                 _ => Err("a shard returned a reply of the wrong kind".into()),
             }
         };
@@ -297,7 +300,7 @@ impl Exchange<'_> {
         charges: &[ChargeMessage],
         horizon_ns: u64,
         not_before_ns: u64,
-    ) -> Result<Reply, Pending> {
+    ) -> Result<ReplyMessage, Pending> {
         let mut denial = lost();
         for _ in 0..ATTEMPTS {
             let peeked = match self.peek(parts, charges, true)? {
@@ -332,10 +335,10 @@ impl Exchange<'_> {
         parts: &[Part],
         corrections: &[CorrectionMessage],
         receipt: Option<&ReceiptMessage>,
-    ) -> Result<Reply, Pending> {
+    ) -> Result<ReplyMessage, Pending> {
         let receipt = match receipt.map(|text| read_receipt(text, corrections.len())).transpose() {
             Ok(receipt) => receipt,
-            Err(error) => return Ok(Reply::Error(error)),
+            Err(error) => return Ok(ReplyMessage::Error(error)),
         };
         let operation = |part: &Part| OperationMessage::Settle {
             corrections: pick(corrections, &part.items),
@@ -348,7 +351,7 @@ impl Exchange<'_> {
         let (mut all_saturated, mut all_dropped) = (0, 0);
         for (part, result) in parts.iter().zip(results) {
             match result.map(|(_, mut replies)| replies.pop()) {
-                Ok(Some(Reply::Settled { saturated, dropped, applied, outcomes })) => {
+                Ok(Some(ReplyMessage::Settled { saturated, dropped, applied, outcomes })) => {
                     merged.set(&part.items, &outcomes);
                     all_saturated += saturated;
                     all_dropped += dropped;
@@ -361,7 +364,7 @@ impl Exchange<'_> {
                 Err(reason) => return Ok(failed(reason)),
             }
         }
-        Ok(Reply::Settled {
+        Ok(ReplyMessage::Settled {
             saturated: all_saturated,
             dropped: all_dropped,
             applied: all_applied,
@@ -375,10 +378,10 @@ impl Exchange<'_> {
         receipt: &ReceiptMessage,
         count: usize,
         operation: impl Fn(&[usize], ReceiptMessage) -> OperationMessage,
-    ) -> Result<Reply, Pending> {
+    ) -> Result<ReplyMessage, Pending> {
         let receipt = match read_receipt(receipt, count) {
             Ok(receipt) => receipt,
-            Err(error) => return Ok(Reply::Error(error)),
+            Err(error) => return Ok(ReplyMessage::Error(error)),
         };
         let call = |part: &Part| {
             let operation = operation(&part.items, part_of(&receipt, &part.items));
@@ -387,12 +390,12 @@ impl Exchange<'_> {
         let mut sum = 0_u64;
         for result in self.send(parts.iter().map(call).collect())? {
             match result.map(|(_, mut replies)| replies.pop()) {
-                Ok(Some(Reply::Slots(slots))) => sum = sum.saturating_add(slots),
+                Ok(Some(ReplyMessage::Slots(slots))) => sum = sum.saturating_add(slots),
                 Ok(Some(other)) => return Ok(other),
                 Ok(None) => return Ok(lost()),
                 Err(reason) => return Ok(failed(reason)),
             }
         }
-        Ok(Reply::Slots(sum))
+        Ok(ReplyMessage::Slots(sum))
     }
 }

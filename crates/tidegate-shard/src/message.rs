@@ -142,14 +142,14 @@ pub struct Replies {
     /// Time of the shard, in nanoseconds since the Unix epoch.
     pub now_ns: u64,
     /// One per operation.
-    pub replies: Vec<Reply>,
+    pub replies: Vec<ReplyMessage>,
 }
 
 /// Reply to one operation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "as in `tidegate_core::StoreResponse`")]
-pub enum Reply {
+pub enum ReplyMessage {
     Allowed {
         wait_ns: u64,
         /// Absent after a peek.

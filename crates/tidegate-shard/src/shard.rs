@@ -23,7 +23,7 @@ use crate::entry::{Entry, MAX_LEASES};
 use crate::history::History;
 use crate::message::{
     Batch, ChargeMessage, CorrectionMessage, FORMAT, LimitMessage, OperationMessage,
-    ReceiptMessage, Replies, Reply, TargetMessage, time,
+    ReceiptMessage, Replies, ReplyMessage, TargetMessage, time,
 };
 use list::{List, ListEntry, rejected};
 
@@ -91,7 +91,7 @@ impl<S: Storage> Shard<S> {
     pub fn run(&mut self, batch: &Batch, now: Now) -> Replies {
         let operations = batch.operations.iter();
         let replies = operations
-            .map(|operation| Reply::new(&self.execute(batch.node, operation, now)))
+            .map(|operation| ReplyMessage::new(&self.execute(batch.node, operation, now)))
             .collect();
         Replies { format: FORMAT, now_ns: now.time.as_nanos(), replies }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate::guard::GuardedStore;
 use tidegate::{Engine, FailureRule, Policy};
 use tidegate_core::{Store, StoreError};
-use tidegate_durable::{BuildError, DurableStore};
+use tidegate_durable::{DurableBuildError, DurableStore};
 use tidegate_testkit::launch::Workerd;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -18,11 +18,14 @@ use crate::fixture::{SECRET, limit, store, take};
 fn invalid_settings_are_refused() {
     let build = |shards| DurableStore::builder("durable+http://127.0.0.1:1").shards(shards).build();
     for shards in [0, 65_537, u64::MAX] {
-        assert!(matches!(build(shards), Err(BuildError::Shards(n)) if n == shards), "{shards}");
+        assert!(
+            matches!(build(shards), Err(DurableBuildError::Shards(n)) if n == shards),
+            "{shards}"
+        );
     }
     build(1).unwrap();
     let empty = DurableStore::builder("durable+http://h").secret("").build();
-    assert!(matches!(empty, Err(BuildError::Secret)));
+    assert!(matches!(empty, Err(DurableBuildError::Secret)));
     let builder = DurableStore::builder("durable+http://h").secret("hunter2");
     assert!(!format!("{builder:?}").contains("hunter2"));
     let built = builder.build().unwrap();

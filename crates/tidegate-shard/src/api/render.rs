@@ -8,7 +8,8 @@ use serde::Serialize;
 use super::request::{Form, Request};
 use super::{NANOS_PER_MILLI, Response};
 use crate::message::{
-    ErrorMessage, OperationMessage, OutcomeMessage, ReceiptMessage, Replies, Reply, RetryMessage,
+    ErrorMessage, OperationMessage, OutcomeMessage, ReceiptMessage, Replies, ReplyMessage,
+    RetryMessage,
 };
 
 impl Request {
@@ -22,9 +23,9 @@ impl Request {
         }
     }
 
-    fn render_verb(&self, reply: &Reply) -> Response {
+    fn render_verb(&self, reply: &ReplyMessage) -> Response {
         match reply {
-            Reply::Allowed { wait_ns, receipt, outcomes } => {
+            ReplyMessage::Allowed { wait_ns, receipt, outcomes } => {
                 let is_reservation =
                     matches!(self.batch.operations[0], OperationMessage::Reserve { .. });
                 Response::ok(&DecisionBody {
@@ -39,7 +40,7 @@ impl Request {
                     charges: self.charges(outcomes),
                 })
             }
-            Reply::Denied { outcomes } => {
+            ReplyMessage::Denied { outcomes } => {
                 let (index, retry) = binding(outcomes);
                 Response::ok(&DecisionBody {
                     allowed: false,
@@ -53,7 +54,7 @@ impl Request {
                     charges: self.charges(outcomes),
                 })
             }
-            Reply::Settled { saturated, dropped, applied, outcomes } => {
+            ReplyMessage::Settled { saturated, dropped, applied, outcomes } => {
                 Response::ok(&SettledBody {
                     remaining: remaining(outcomes),
                     reset_after_ms: outcomes.iter().filter_map(reset_ms).max(),
@@ -62,12 +63,12 @@ impl Request {
                     applied,
                 })
             }
-            Reply::HeldNs(span) => {
+            ReplyMessage::HeldNs(span) => {
                 Response::ok(&HeldBody { held_ms: span.div_ceil(NANOS_PER_MILLI) })
             }
-            Reply::Reset(reset) => Response::ok(&ResetBody { reset: *reset }),
-            Reply::Slots(slots) => Response::ok(&SlotsBody { slots: *slots }),
-            Reply::Error(error) => render_error(error),
+            ReplyMessage::Reset(reset) => Response::ok(&ResetBody { reset: *reset }),
+            ReplyMessage::Slots(slots) => Response::ok(&SlotsBody { slots: *slots }),
+            ReplyMessage::Error(error) => render_error(error),
         }
     }
 
@@ -85,17 +86,17 @@ impl Request {
     }
 }
 
-fn render_consume(reply: &Reply) -> Response {
+fn render_consume(reply: &ReplyMessage) -> Response {
     match reply {
-        Reply::Allowed { outcomes, .. } => {
+        ReplyMessage::Allowed { outcomes, .. } => {
             Response::ok(&ConsumeAllowed { allowed: true, remaining: remaining(outcomes) })
         }
-        Reply::Denied { outcomes } => Response::ok(&ConsumeDenied {
+        ReplyMessage::Denied { outcomes } => Response::ok(&ConsumeDenied {
             allowed: false,
             remaining: remaining(outcomes),
             retry_after_ms: binding(outcomes).1,
         }),
-        Reply::Error(error) => render_error(error),
+        ReplyMessage::Error(error) => render_error(error),
         _ => no_reply(),
     }
 }

@@ -8,7 +8,7 @@ use tidegate_core::{Receipt, ReceiptError, Time};
 use super::{Charged, Part, Peeked};
 use crate::message::{
     ChargeMessage, CorrectionMessage, ErrorMessage, OperationMessage, OutcomeMessage,
-    ReceiptMessage, Reply, RetryMessage,
+    ReceiptMessage, ReplyMessage, RetryMessage,
 };
 
 /// Outcomes of a list, gathered from its parts.
@@ -83,15 +83,15 @@ pub(super) fn common_start(peeked: &[Peeked], horizon_ns: u64, not_before_ns: u6
     Some(start)
 }
 
-pub(super) fn denied(parts: &[Part], peeked: &[Peeked], count: usize) -> Reply {
+pub(super) fn denied(parts: &[Part], peeked: &[Peeked], count: usize) -> ReplyMessage {
     let mut merged = Merged::new(count);
     for (part, peeked) in parts.iter().zip(peeked) {
         merged.set(&part.items, &peeked.present);
     }
-    Reply::Denied { outcomes: merged.outcomes() }
+    ReplyMessage::Denied { outcomes: merged.outcomes() }
 }
 
-pub(super) fn merge_peeked(parts: &[Part], peeked: &[Peeked]) -> Reply {
+pub(super) fn merge_peeked(parts: &[Part], peeked: &[Peeked]) -> ReplyMessage {
     let count = parts.iter().map(|part| part.items.len()).sum();
     if !peeked.iter().all(|part| part.fits) {
         return denied(parts, peeked, count);
@@ -100,11 +100,11 @@ pub(super) fn merge_peeked(parts: &[Part], peeked: &[Peeked]) -> Reply {
     for (part, peeked) in parts.iter().zip(peeked) {
         merged.set(&part.items, &peeked.outcomes);
     }
-    Reply::Allowed { wait_ns: 0, receipt: None, outcomes: merged.outcomes() }
+    ReplyMessage::Allowed { wait_ns: 0, receipt: None, outcomes: merged.outcomes() }
 }
 
 /// Merges the grants of all parts, and their receipts.
-pub(super) fn merge_charged(charged: &[Charged<'_>], count: usize) -> Reply {
+pub(super) fn merge_charged(charged: &[Charged<'_>], count: usize) -> ReplyMessage {
     let mut merged = Merged::new(count);
     let mut records = alloc::vec![None; count];
     let (mut wait_ns, mut start, mut issuer) = (0, Time::ZERO, 0);
@@ -121,7 +121,7 @@ pub(super) fn merge_charged(charged: &[Charged<'_>], count: usize) -> Reply {
     }
     let records: Option<Vec<_>> = records.into_iter().collect();
     let receipt = records.map(|records| ReceiptMessage::new(&Receipt::new(issuer, start, records)));
-    Reply::Allowed { wait_ns, receipt, outcomes: merged.outcomes() }
+    ReplyMessage::Allowed { wait_ns, receipt, outcomes: merged.outcomes() }
 }
 
 pub(super) fn read_receipt(text: &ReceiptMessage, count: usize) -> Result<Receipt, ErrorMessage> {
@@ -137,10 +137,10 @@ pub(super) fn part_of(receipt: &Receipt, items: &[usize]) -> ReceiptMessage {
     ReceiptMessage::new(&Receipt::new(receipt.issuer(), receipt.start(), records))
 }
 
-pub(super) fn failed(reason: String) -> Reply {
-    Reply::Error(ErrorMessage::Rejected(reason))
+pub(super) fn failed(reason: String) -> ReplyMessage {
+    ReplyMessage::Error(ErrorMessage::Rejected(reason))
 }
 
-pub(super) fn lost() -> Reply {
+pub(super) fn lost() -> ReplyMessage {
     failed("a shard returned no reply".into())
 }

@@ -13,7 +13,7 @@ use tidegate_core::{
 
 use super::{
     ChargeMessage, CorrectionMessage, ErrorMessage, LimitMessage, OperationMessage, OutcomeMessage,
-    PolicyMessage, ReceiptMessage, Reply, RetryMessage, TargetMessage,
+    PolicyMessage, ReceiptMessage, ReplyMessage, RetryMessage, TargetMessage,
 };
 
 fn nanos(span: Duration) -> u64 {
@@ -182,7 +182,7 @@ fn outcomes(messages: &[OutcomeMessage]) -> Outcomes {
     messages.iter().map(|outcome| outcome.to_outcome()).collect()
 }
 
-impl Reply {
+impl ReplyMessage {
     /// Creates the reply of a shard.
     #[must_use]
     pub fn new(result: &Result<StoreResponse, StoreError>) -> Self {

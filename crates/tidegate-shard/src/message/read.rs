@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     Batch, ChargeMessage, CorrectionMessage, ErrorMessage, FORMAT, LimitMessage, OperationMessage,
-    OutcomeMessage, ReceiptMessage, Replies, Reply, RetryMessage, TargetMessage,
+    OutcomeMessage, ReceiptMessage, Replies, ReplyMessage, RetryMessage, TargetMessage,
 };
 use crate::json::{self, Fields, FromJson};
 
@@ -132,7 +132,7 @@ impl FromJson for Replies {
     }
 }
 
-impl FromJson for Reply {
+impl FromJson for ReplyMessage {
     fn from_json(value: Value) -> Result<Self, String> {
         let (name, value) = json::variant(value)?;
         Ok(match &*name {

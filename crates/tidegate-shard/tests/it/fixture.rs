@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_core::{
     Now, Operation, Store, StoreError, StoreResponses, Submission, Time, WallTime, decide,
 };
-use tidegate_shard::coordinate::{self, Step};
+use tidegate_shard::coordinate::{self, CoordinatorStep};
 use tidegate_shard::message::{Batch, FORMAT, OperationMessage, Replies};
 use tidegate_shard::{Shard, Storage, Table};
 use tidegate_testkit::subject::{BoxFuture, Resolution, Subject};
@@ -90,8 +90,8 @@ impl InProcess {
         let mut rounds = Vec::new();
         loop {
             match coordinate::advance(&batch, shards, &rounds) {
-                Step::Done(replies) => return replies[0].to_response(),
-                Step::Send(calls) => {
+                CoordinatorStep::Done(replies) => return replies[0].to_response(),
+                CoordinatorStep::Send(calls) => {
                     let round = calls.iter().map(|call| Ok(self.run(call.shard, &call.batch)));
                     rounds.push(round.collect());
                 }
