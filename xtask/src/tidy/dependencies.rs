@@ -33,7 +33,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tidegate-core",
             "tidegate-memory",
             "tidegate-redis",
-            "tidegate-durable",
             "tidegate",
             "tidegate-http",
             "tidegate-ws",
