@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | `/consume` | `{"key","cost","capacity","tokensPerSecond"}`, one bucket |
 //! | `/take`, `/peek`, `/reserve`, `/settle`, `/release`, `/renew`, `/hold`, `/reset` | one operation, in milliseconds |
-//! | `/operations` | a [`Batch`], in nanoseconds |
+//! | `/operations` | a [`Batch`](crate::message::Batch), in nanoseconds |
 //!
 //! [`respond`] executes a request on one shard. [`coordinate`](fn@coordinate) executes it on all
 //! shards that have a key of it.
