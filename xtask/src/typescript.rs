@@ -10,7 +10,7 @@ use crate::test_counts::TestCounts;
 use crate::tools;
 
 /// Folders of the packages. Each has the script `check`, which compiles without output.
-const PACKAGES: [&str; 3] = ["clients/typescript", "worker", "examples/worker"];
+const PACKAGES: [&str; 1] = ["worker"];
 
 /// Runs the script `check` of every package, and `test` of those that have it. The tests print in
 /// the format of Node's test runner.

@@ -366,16 +366,14 @@ mod tests {
             },
         };"#;
 
-    fn counter() -> WorkerdBuilder {
-        // The path of the file must exist until `start` has copied it.
-        let folder = std::env::temp_dir();
-        let file = tempfile::Builder::new().suffix(".js").tempfile_in(folder).unwrap();
+    fn start(set: impl FnOnce(WorkerdBuilder) -> WorkerdBuilder) -> Workerd {
+        let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), COUNTER).unwrap();
-        let (_, path) = file.keep().unwrap();
-        WorkerdBuilder::new()
-            .module("worker.js", ModuleKind::EsModule, path)
+        let builder = WorkerdBuilder::new()
+            .module("worker.js", ModuleKind::EsModule, file.path())
             .objects("Counter", "COUNTER")
-            .binding("GREETING", "say \"\\hi\"")
+            .binding("GREETING", "say \"\\hi\"");
+        set(builder).start()
     }
 
     fn get(server: &Workerd) -> String {
@@ -388,7 +386,7 @@ mod tests {
 
     #[test]
     fn storage_survives_stop_and_kill() {
-        let server = counter().start();
+        let server = start(|builder| builder);
         assert!(get(&server).contains("say \"\\hi\" 1"), "{}", server.log());
         server.stop();
         assert!(TcpStream::connect(server.address()).is_err());
@@ -402,7 +400,7 @@ mod tests {
 
     #[test]
     fn storage_in_memory_is_lost() {
-        let server = counter().in_memory().start();
+        let server = start(WorkerdBuilder::in_memory);
         assert!(get(&server).contains("hi\" 1"));
         assert!(get(&server).contains("hi\" 2"));
         server.kill();
