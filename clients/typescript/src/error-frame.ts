@@ -1,0 +1,47 @@
+/** Error frames for clients, equal to those of the Rust crate `tidegate-ws`. */
+
+export type ErrorCode =
+  | "RESOURCE_EXHAUSTED"
+  | "FAILED_PRECONDITION"
+  | "INVALID_ARGUMENT"
+  | "PARSE_ERROR";
+
+/** Payload of an error frame. */
+export interface ErrorPayload {
+  readonly code: ErrorCode;
+  readonly message: string;
+  /** The exceeded limit; empty if the error is not about a limit. */
+  readonly details: { readonly type?: "rate"; readonly observed?: number; readonly limit?: number };
+  /** Whether the same message may succeed later. */
+  readonly retryable: boolean;
+  /** Milliseconds to wait before a retry; absent if there is none. */
+  readonly retryAfterMs?: number;
+}
+
+/** An error frame. */
+export interface ErrorFrame {
+  readonly type: "ERROR";
+  readonly payload: ErrorPayload;
+}
+
+/** Returns the frame of an error that must not be retried. */
+export function errorFrame(code: ErrorCode, message: string): ErrorFrame {
+  return { type: "ERROR", payload: { code, message, details: {}, retryable: false } };
+}
+
+/** Returns the frame for a denied message. */
+export function denialFrame(observed: number, limit: number, retryAfterMs: number | null): ErrorFrame {
+  const details = { type: "rate", observed, limit } as const;
+  if (retryAfterMs === null) {
+    const message = "Operation cost exceeds rate limit capacity";
+    return {
+      type: "ERROR",
+      payload: { code: "FAILED_PRECONDITION", message, details, retryable: false },
+    };
+  }
+  const message = "Rate limit exceeded";
+  return {
+    type: "ERROR",
+    payload: { code: "RESOURCE_EXHAUSTED", message, details, retryable: true, retryAfterMs },
+  };
+}

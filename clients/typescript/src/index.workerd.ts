@@ -1,0 +1,2 @@
+export { type MemoryOptions, type MemoryRateLimiter, memoryRateLimiter } from "./memory.workerd.js";
+export * from "./shared.js";

@@ -1,0 +1,49 @@
+import { RateLimiterError } from "./errors.js";
+import type { Policy } from "./types.js";
+
+/** The text of an invalid cost, on both sides of the wire. */
+export const INVALID_COST = "Rate limit cost must be a positive integer";
+
+/** Checks a policy and returns a copy that cannot change. */
+export function checkPolicy(policy: Policy): Policy {
+  const { capacity, tokensPerSecond, prefix } = policy;
+  if (!(capacity >= 1)) {
+    throw new RateLimiterError("INVALID_POLICY", "Rate limit capacity must be >= 1");
+  }
+  if (!Number.isSafeInteger(capacity)) {
+    throw new RateLimiterError("INVALID_POLICY", "Rate limit capacity must be a whole number");
+  }
+  if (!(tokensPerSecond > 0)) {
+    throw new RateLimiterError("INVALID_POLICY", "tokensPerSecond must be > 0");
+  }
+  if (!Number.isFinite(tokensPerSecond)) {
+    throw new RateLimiterError("INVALID_POLICY", "tokensPerSecond must be finite");
+  }
+  if (prefix !== undefined && typeof prefix !== "string") {
+    throw new RateLimiterError("INVALID_POLICY", "prefix must be a string");
+  }
+  return Object.freeze({ capacity, tokensPerSecond, ...(prefix === undefined ? {} : { prefix }) });
+}
+
+/** Returns whether a cost is a whole number of at least 1. */
+export function isCost(cost: number): boolean {
+  return cost >= 1 && Number.isSafeInteger(cost);
+}
+
+/** Throws unless the cost is a whole number of at least 1. */
+export function checkCost(cost: number): void {
+  if (!isCost(cost)) throw new RateLimiterError("INVALID_COST", INVALID_COST);
+}
+
+/** Returns the shortest decimal of a positive number, without an exponent. */
+export function decimalText(value: number): string {
+  const text = String(value);
+  const parts = /^(\d+)(?:\.(\d+))?e([+-]\d+)$/.exec(text);
+  if (parts === null) return text;
+  const [, whole = "", fraction = "", exponent = "0"] = parts;
+  const digits = whole + fraction;
+  const point = whole.length + Number(exponent);
+  if (point <= 0) return `0.${"0".repeat(-point)}${digits}`;
+  if (point >= digits.length) return digits + "0".repeat(point - digits.length);
+  return `${digits.slice(0, point)}.${digits.slice(point)}`;
+}

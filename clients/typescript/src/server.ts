@@ -1,0 +1,89 @@
+import { RateLimiterError } from "./errors.js";
+import { isCount, malformed, readJson, statusError } from "./http-decision.js";
+import { checkCost, checkPolicy } from "./policy.js";
+import type { Policy, RateLimitDecision, RateLimiter } from "./types.js";
+
+/** Options of `tidegateRateLimiter`. */
+export interface ServerOptions {
+  /** Sent as `Authorization: Bearer`, for a proxy that checks it. The server itself does not. */
+  readonly token?: string;
+  /** Milliseconds to wait for a response; 5,000 if unset. */
+  readonly timeoutMs?: number;
+}
+
+const DEFAULT_TIMEOUT_MS = 5_000;
+
+/**
+ * Creates a limiter whose buckets are in a Tidegate server, over its HTTP API.
+ *
+ * The server keeps one bucket for a policy and a key. `url` is that of the API, such as
+ * `http://127.0.0.1:8080`.
+ */
+export function tidegateRateLimiter(
+  url: string | URL,
+  policy: Policy,
+  options: ServerOptions = {},
+): RateLimiter {
+  const { token, timeoutMs = DEFAULT_TIMEOUT_MS } = options;
+  const checked = checkPolicy(policy);
+  if (!(timeoutMs > 0)) {
+    throw new RateLimiterError("INVALID_OPTION", "timeoutMs must be > 0");
+  }
+  const { capacity, tokensPerSecond, prefix = "" } = checked;
+  const address = takeAddress(url);
+  const headers: Record<string, string> = { "content-type": "application/json" };
+  if (token !== undefined) headers["authorization"] = `Bearer ${token}`;
+  const inline = { capacity, tokens_per_second: tokensPerSecond };
+  return {
+    getPolicy: () => checked,
+    async consume(key, cost) {
+      checkCost(cost);
+      const body = JSON.stringify({ key: prefix + key, cost, policy: inline });
+      const signal = AbortSignal.timeout(timeoutMs);
+      try {
+        const response = await fetch(address, { method: "POST", headers, body, signal });
+        if (response.status !== 200 && response.status !== 429) {
+          throw await statusError(response, "server");
+        }
+        return toDecision(await readJson(response), response.status);
+      } catch (error) {
+        throw toError(error, signal, timeoutMs);
+      }
+    },
+  };
+}
+
+/** Keeps a path in the URL: a proxy may put the API below one. */
+function takeAddress(url: string | URL): URL {
+  try {
+    const base = new URL(url);
+    base.pathname = `${base.pathname.replace(/\/+$/, "")}/v1/take`;
+    return base;
+  } catch (cause) {
+    throw new RateLimiterError("INVALID_OPTION", `not a URL: ${String(url)}`, { cause });
+  }
+}
+
+function toError(error: unknown, signal: AbortSignal, timeoutMs: number): RateLimiterError {
+  if (error instanceof RateLimiterError) return error;
+  if (signal.aborted) {
+    return new RateLimiterError("TIMEOUT", `no response within ${timeoutMs} ms`, { cause: error });
+  }
+  const reason = error instanceof Error ? (error.cause ?? error) : error;
+  return new RateLimiterError("UNAVAILABLE", `server cannot be reached: ${String(reason)}`, {
+    cause: error,
+  });
+}
+
+function toDecision(value: unknown, status: number): RateLimitDecision {
+  if (typeof value === "object" && value !== null) {
+    const { allowed, remaining, retry_after_ms: retryAfterMs } = value as Record<string, unknown>;
+    if (isCount(remaining)) {
+      if (allowed === true && status === 200) return { allowed, remaining };
+      if (allowed === false && (retryAfterMs === null || isCount(retryAfterMs))) {
+        return { allowed, remaining, retryAfterMs };
+      }
+    }
+  }
+  throw malformed(status, JSON.stringify(value));
+}
