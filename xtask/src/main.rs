@@ -93,7 +93,7 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    if let Some(code) = api::run_as_rustdoc() {
+    if let Some(code) = wasm::run_as_compiler().or_else(api::run_as_rustdoc) {
         return code;
     }
     let outcome = match Arguments::parse().task {

@@ -1,10 +1,12 @@
 //! `cargo xtask wasm`: builds the WebAssembly modules that the Worker and the npm package contain.
 //!
 //! The built files are committed, so that users and most contributors need no compiler for this
-//! target. Paths are remapped and locations of panics left out, so that the same compiler makes the
-//! same code in any folder; only the order of functions may differ, because cargo hashes the paths
-//! of crates outside this workspace into their symbols. `--check` builds again and compares: other
-//! bytes of the same length pass.
+//! target. The same compiler makes the same bytes in any folder: paths are remapped, locations of
+//! panics left out, and symbols do not depend on the folder. `--check` builds again and compares.
+//!
+//! Cargo hashes the absolute paths of crates outside the workspace into their symbols, which decide
+//! the order of functions. So this program runs between cargo and the compiler, and gives our crates
+//! their name and version instead of that hash.
 //!
 //! Debian updates its compiler, and another version makes other bytes. `wasm/BUILT_WITH` has the
 //! version that built the committed files. If the installed one differs, `--check` only notes
@@ -14,7 +16,7 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -37,6 +39,30 @@ const MODULES: [(&str, &str); 2] = [
 /// the code that formats one is a good part of a small module.
 const FLAGS: [&str; 3] =
     ["-Zlocation-detail=none", "-Zunstable-options", "-Cpanic=immediate-abort"];
+
+/// Set while this program runs in place of the compiler: the root of the project.
+const AS_COMPILER: &str = "TIDEGATE_XTASK_WASM_ROOT";
+
+/// Runs the compiler if cargo started this program in its place, with symbols that do not depend on
+/// the folder. Cargo passes the path of the compiler as the first argument.
+pub(crate) fn run_as_compiler() -> Option<ExitCode> {
+    let root = env::var_os(AS_COMPILER)?;
+    let mut arguments = env::args_os().skip(1);
+    let mut command = Command::new(arguments.next()?);
+    let package = |name| env::var_os(name).unwrap_or_default().to_string_lossy().into_owned();
+    let folder = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let is_ours = folder.is_some_and(|folder| folder.starts_with(root));
+    for argument in arguments {
+        if is_ours && argument.to_string_lossy().starts_with("metadata=") {
+            let [name, version] = ["CARGO_PKG_NAME", "CARGO_PKG_VERSION"].map(package);
+            command.arg(format!("metadata={name}-{version}"));
+        } else {
+            command.arg(argument);
+        }
+    }
+    let ran = command.status().is_ok_and(|status| status.success());
+    Some(if ran { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
 
 /// Builds the modules and writes the committed files.
 pub(crate) fn write() -> Result<()> {
@@ -67,9 +93,6 @@ pub(crate) fn check() -> Result<()> {
         let committed = fs::read(project::root().join(file)).unwrap_or_default();
         match (bytes == committed, same_compiler) {
             (true, _) => println!("{file}: {} bytes, up to date", bytes.len()),
-            (false, true) if bytes.len() == committed.len() => {
-                println!("{file}: {} bytes, up to date except for the order", bytes.len());
-            }
             (false, true) => bail!("{file} is out of date; run: cargo xtask wasm"),
             (false, false) if committed.is_empty() => {
                 bail!("{file} is missing; run: cargo xtask wasm")
@@ -92,10 +115,12 @@ fn build(toolchain: &WasmToolchain, arguments: &[&str]) -> Result<PathBuf> {
     command.arg(&target).arg("-Zbuild-std=core,alloc").args(arguments);
     command.current_dir(project::root().join("wasm")).stdin(Stdio::null());
     // The task itself runs under another cargo, which has set these for its own compiler.
-    for variable in ["LD_LIBRARY_PATH", "RUSTFLAGS", "RUSTC_WRAPPER", "RUSTUP_TOOLCHAIN"] {
+    for variable in ["LD_LIBRARY_PATH", "RUSTFLAGS", "RUSTUP_TOOLCHAIN"] {
         command.env_remove(variable);
     }
     command.env("RUSTC", toolchain.rustc).env("RUSTC_BOOTSTRAP", "1");
+    let wrapper = env::current_exe().context("this program has no path")?;
+    command.env("RUSTC_WRAPPER", wrapper).env(AS_COMPILER, project::root());
     command.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", &toolchain.linker);
     command.env("CARGO_ENCODED_RUSTFLAGS", flags(toolchain)?);
     command.env("CARGO_INCREMENTAL", "0");
