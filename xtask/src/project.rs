@@ -50,6 +50,14 @@ pub(crate) fn metadata_with_dependencies() -> Result<Metadata> {
     command.exec().context("cargo metadata failed; is a manifest invalid?")
 }
 
+/// Metadata of the crates that run as WebAssembly, which have their own workspace, and of all of
+/// their dependencies.
+pub(crate) fn wasm_metadata() -> Result<Metadata> {
+    let mut command = MetadataCommand::new();
+    command.current_dir(root().join("wasm"));
+    command.exec().context("cargo metadata failed; is a manifest below wasm invalid?")
+}
+
 /// A folder below the target folder, for builds with other flags.
 pub(crate) fn target_folder(name: &str) -> Result<PathBuf> {
     Ok(metadata()?.target_directory.join(name).into_std_path_buf())

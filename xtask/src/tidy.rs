@@ -76,6 +76,7 @@ pub(crate) fn run() -> Result<()> {
     manifests::check(&members, &root(&metadata)?, &mut findings);
     manifests::check_map(&members, &files, &mut findings);
     licences::check(&licences::external(&metadata), &mut findings);
+    licences::check(&licences::external(&project::wasm_metadata()?), &mut findings);
     names::check(&files, &mut findings);
     retired_names::check(&files, &mut findings);
     commits::check(commits::subjects()?.as_deref(), &mut findings);
