@@ -109,7 +109,7 @@ pub(crate) fn check() -> Result<()> {
 
 /// Builds all modules and returns the folder with them.
 fn build(toolchain: &WasmToolchain, arguments: &[&str]) -> Result<PathBuf> {
-    let target = project::target_folder("wasm")?;
+    let target = project::target_folder("wasm-modules")?;
     let mut command = Command::new(toolchain.cargo);
     command.args(["build", "--workspace", "--release", "--target", TARGET, "--target-dir"]);
     command.arg(&target).arg("-Zbuild-std=core,alloc").args(arguments);
