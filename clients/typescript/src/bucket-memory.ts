@@ -1,11 +1,12 @@
 import { RateLimiterError } from "./errors.js";
+import type { RateLimitDecision } from "./types.js";
 
 /** What `bucket.wasm` exports. Addresses and sizes are in bytes, times in milliseconds. */
 interface BucketExports {
   readonly memory: WebAssembly.Memory;
   text(): number;
   text_size(): number;
-  retry_after(): number;
+  denial(): number;
   block(): number;
   release(block: number): void;
   block_size(): number;
@@ -25,7 +26,7 @@ export class BucketMemory {
   readonly bucketSize: number;
   /** Bytes at the beginning of a limiter's first block, before its overflow buckets. */
   readonly policySize: number;
-  readonly #retryAfter: number;
+  readonly #denial: number;
   /** Some runtimes have none. */
   readonly #collected: FinalizationRegistry<readonly number[]> | undefined;
   #floats: Float64Array;
@@ -36,7 +37,7 @@ export class BucketMemory {
     this.blockSize = wasm.block_size();
     this.bucketSize = wasm.bucket_size();
     this.policySize = Math.ceil(wasm.policy_size() / this.bucketSize) * this.bucketSize;
-    this.#retryAfter = wasm.retry_after() / 8;
+    this.#denial = wasm.denial() / 8;
     this.#floats = new Float64Array(wasm.memory.buffer);
     if (typeof FinalizationRegistry === "function") {
       this.#collected = new FinalizationRegistry((blocks) => {
@@ -71,11 +72,12 @@ export class BucketMemory {
     this.#collected?.register(owner, blocks);
   }
 
-  /** Returns the retry hint of the last denial: milliseconds, or `null` for never. */
-  retryAfterMs(): number | null {
+  /** Returns the last denial that the result of `consume` did not tell. */
+  denial(): RateLimitDecision {
     // Memory that has grown has another buffer.
     if (this.#floats.length === 0) this.#floats = new Float64Array(this.wasm.memory.buffer);
-    const millis = this.#floats[this.#retryAfter] as number;
-    return millis === Infinity ? null : millis;
+    const remaining = this.#floats[this.#denial] as number;
+    const millis = this.#floats[this.#denial + 1] as number;
+    return { allowed: false, remaining, retryAfterMs: millis === Infinity ? null : millis };
   }
 }

@@ -42,11 +42,15 @@ export class BucketTable implements MemoryRateLimiter {
   readonly #policy: Policy;
   readonly #maxKeys: number;
   readonly #now: () => number;
+  readonly #consume: BucketMemory["wasm"]["consume"];
   /** The first block has the policy and the overflow buckets, the others a bucket per slot. */
   readonly #blocks: number[];
   /** Address of the policy. */
   readonly #address: number;
+  readonly #bucketSize: number;
+  /** Buckets in a block, a power of two, and its logarithm. */
   readonly #perBlock: number;
+  readonly #blockShift: number;
   #slots = new Map<string, number>();
   /** The key of each slot; `undefined` if the slot is free. */
   #keys: (string | undefined)[] = [];
@@ -64,7 +68,10 @@ export class BucketTable implements MemoryRateLimiter {
     this.#policy = checkPolicy(policy);
     this.#maxKeys = maxKeys;
     this.#now = clock === undefined ? Date.now : () => clock.now();
+    this.#consume = memory.wasm.consume;
+    this.#bucketSize = memory.bucketSize;
     this.#perBlock = memory.blockSize / memory.bucketSize;
+    this.#blockShift = Math.log2(this.#perBlock);
     this.#address = memory.create(this.#policy.capacity, rate ?? decimalText(this.#policy.tokensPerSecond));
     this.#blocks = [this.#address];
     memory.releaseWith(this, this.#blocks);
@@ -91,10 +98,10 @@ export class BucketTable implements MemoryRateLimiter {
     const now = this.#now();
     const slot = this.#slots.get(key);
     const bucket = slot === undefined ? this.#insert(key, now) : this.#bucket(slot);
-    const result = this.#memory.wasm.consume(this.#address, bucket, cost, now);
-    return result >= 0
-      ? { allowed: true, remaining: result }
-      : { allowed: false, remaining: -1 - result, retryAfterMs: this.#memory.retryAfterMs() };
+    const result = this.#consume(this.#address, bucket, cost, now);
+    if (result >= 0) return { allowed: true, remaining: result };
+    if (result < 0) return { allowed: false, remaining: 0, retryAfterMs: -result };
+    return this.#memory.denial();
   }
 
   /** Forgets all keys and returns their memory. The limiter can still be used. */
@@ -155,11 +162,11 @@ export class BucketTable implements MemoryRateLimiter {
 
   #bucket(slot: number): number {
     // The first block has the policy.
-    const block = this.#blocks[1 + Math.floor(slot / this.#perBlock)] as number;
-    return block + (slot % this.#perBlock) * this.#memory.bucketSize;
+    const block = this.#blocks[1 + (slot >>> this.#blockShift)] as number;
+    return block + (slot & (this.#perBlock - 1)) * this.#bucketSize;
   }
 
   #overflowBucket(index: number): number {
-    return this.#address + this.#memory.policySize + index * this.#memory.bucketSize;
+    return this.#address + this.#memory.policySize + index * this.#bucketSize;
   }
 }

@@ -24,8 +24,17 @@ const NANOS_PER_MILLI: u64 = 1_000_000;
 
 /// Text that goes in with [`create`] and comes out of it.
 static mut TEXT: Text = Text::EMPTY;
-/// Time in milliseconds until the last denied cost fits; infinite if it never does.
-static mut RETRY_AFTER: f64 = 0.0;
+/// The last denial that is not told by the number that [`consume`] returns.
+static mut DENIAL: Denial = Denial { remaining: 0.0, retry_after: 0.0 };
+
+/// A denial as the host reads it from memory.
+#[repr(C)]
+struct Denial {
+    /// Tokens that remain.
+    remaining: f64,
+    /// Milliseconds until the cost fits; infinite if it never does.
+    retry_after: f64,
+}
 
 /// Returns the address of the text buffer.
 #[unsafe(no_mangle)]
@@ -39,10 +48,11 @@ pub extern "C" fn text_size() -> usize {
     text::SIZE
 }
 
-/// Returns the address of the retry hint of the last denial, an `f64` in milliseconds.
+/// Returns the address of a denial: two `f64`, the remaining tokens and the milliseconds until the
+/// cost fits, which are infinite if it never does.
 #[unsafe(no_mangle)]
-pub extern "C" fn retry_after() -> *const f64 {
-    &raw const RETRY_AFTER
+pub extern "C" fn denial() -> *const f64 {
+    (&raw const DENIAL).cast()
 }
 
 /// Returns a zeroed block of [`block_size`] bytes, or null if memory has run out.
@@ -118,7 +128,8 @@ fn policy(rate: &[u8], capacity: f64) -> Result<TokenBucket, tidegate_core::Poli
 }
 
 /// Spends `cost` tokens at `now`, in milliseconds, or nothing. Returns the remaining tokens if they
-/// fit. Otherwise returns `-1 - remaining` and sets the retry hint.
+/// fit. If none remain, returns the milliseconds until they fit as a negative number. Returns NaN
+/// for any other denial, which is then found at [`denial`].
 ///
 /// # Safety
 /// `policy` was filled by [`create`]; `bucket` is in a block of the same limiter.
@@ -137,13 +148,19 @@ pub unsafe extern "C" fn consume(
         *bucket = after;
         return number(policy.remaining(after, now));
     }
+    // The cost does not fit, so a cost of one finds no token.
+    let remaining = if cost == 1 { 0 } else { policy.remaining(effective, now) };
     let retry_after = match policy.earliest(effective, cost, now) {
         None => f64::INFINITY,
-        Some(due) => number((due.as_nanos() - now.as_nanos()).div_ceil(NANOS_PER_MILLI)),
+        // It is later than now, because the cost does not fit. Zero would mean an allowed call.
+        Some(due) => number((due.as_nanos() - now.as_nanos()).div_ceil(NANOS_PER_MILLI).max(1)),
     };
-    // SAFETY: there is one thread, and no reference to this number.
-    unsafe { RETRY_AFTER = retry_after };
-    -1.0 - number(policy.remaining(effective, now))
+    if remaining == 0 && retry_after < f64::INFINITY {
+        return -retry_after;
+    }
+    // SAFETY: there is one thread, and no reference to this place.
+    unsafe { DENIAL = Denial { remaining: number(remaining), retry_after } };
+    f64::NAN
 }
 
 /// Returns whether the bucket is full at `now`, in milliseconds: equivalent to no bucket.
