@@ -19,6 +19,9 @@ function find() {
 /** The path of an installed command. */
 export const command = (name) => join(packages, ".bin", name);
 
+/** The runtime itself: the command of its package is a script that would survive its end. */
+export const workerd = join(packages, `@cloudflare/workerd-${process.platform}-${process.arch === "x64" ? "64" : process.arch}/bin/workerd`);
+
 /** Loads an installed package. */
 export const load = createRequire(join(packages, "x.js"));
 

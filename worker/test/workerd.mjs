@@ -4,7 +4,7 @@ import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "nod
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { bundle, command, workerDir } from "./tools.mjs";
+import { bundle, workerd, workerDir } from "./tools.mjs";
 
 export const SECRET = "correct horse";
 
@@ -59,7 +59,7 @@ class Worker {
   }
 
   async start() {
-    this.child = spawn(command("workerd"), ["serve", "config.capnp"], { cwd: this.dir, stdio: ["ignore", "pipe", "pipe"] });
+    this.child = spawn(workerd, ["serve", "config.capnp"], { cwd: this.dir, stdio: ["ignore", "pipe", "pipe"] });
     this.exited = new Promise((done) => this.child.once("exit", done));
     for (const stream of [this.child.stdout, this.child.stderr]) stream.on("data", (chunk) => (this.log += chunk));
     const deadline = Date.now() + 15_000;
