@@ -1,0 +1,20 @@
+import { after, before } from "node:test";
+
+import { durableObjectRateLimiter, memoryRateLimiter, tidegateRateLimiter } from "../src/index.js";
+import { startServer, startWorkerd, type Server, type Workerd } from "./backends.js";
+import { describeRateLimiter } from "./contract.js";
+
+let server: Server;
+let workerd: Workerd;
+
+before(async () => {
+  [server, workerd] = await Promise.all([startServer(), startWorkerd()]);
+});
+after(() => Promise.all([server?.close(), workerd?.close()]));
+
+describeRateLimiter("memory", (policy) => memoryRateLimiter(policy));
+describeRateLimiter("server", (policy) => tidegateRateLimiter(server.url, policy));
+describeRateLimiter("Durable Objects", (policy) => durableObjectRateLimiter(workerd.namespace, policy));
+describeRateLimiter("Durable Objects, in one shard", (policy) =>
+  durableObjectRateLimiter(workerd.namespace, policy, { shards: 1 }),
+);
