@@ -14,7 +14,7 @@ interface BucketExports {
   bucket_size(): number;
   create(block: number, capacity: number, length: number): number;
   consume(policy: number, bucket: number, cost: number, now: number): number;
-  is_full(bucket: number, now: number): number;
+  is_full(policy: number, bucket: number, now: number): number;
   copy(from: number, to: number): void;
   clear(bucket: number): void;
 }

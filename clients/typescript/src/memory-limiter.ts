@@ -145,7 +145,8 @@ export class BucketTable implements MemoryRateLimiter {
       const slot = this.#cursor;
       this.#cursor += 1;
       const key = this.#keys[slot];
-      if (key === undefined || this.#memory.wasm.is_full(this.#bucket(slot), now) === 0) continue;
+      if (key === undefined) continue;
+      if (this.#memory.wasm.is_full(this.#address, this.#bucket(slot), now) === 0) continue;
       this.#slots.delete(key);
       this.#keys[slot] = undefined;
       this.#free.push(slot);

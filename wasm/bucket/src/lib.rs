@@ -14,6 +14,7 @@ mod memory;
 mod text;
 
 use core::str;
+use core::time::Duration;
 
 use tidegate_core::{Decimal, DecimalError, ExactTime, Policy, Rate, RateError, Time, TokenBucket};
 
@@ -119,9 +120,11 @@ fn policy(rate: &[u8], capacity: f64) -> Result<TokenBucket, tidegate_core::Poli
             Err(DecimalError::TooLong) => return Err(RateError::TooFine.into()),
             other => other.map_err(RateError::Number)?,
         };
-        Rate::decimal(tokens, core::time::Duration::from_secs(1))?
+        Rate::decimal(tokens, Duration::from_secs(1))?
     };
-    match Policy::rate(rate).capacity(whole(capacity)).build()? {
+    // No debts and no reservations: the clamp for a clock that stepped back is an empty bucket.
+    let policy = Policy::rate(rate).capacity(whole(capacity)).max_debt(0);
+    match policy.max_horizon(Duration::ZERO).build()? {
         Policy::Bucket(bucket) => Ok(bucket),
         _ => Err(tidegate_core::PolicyError::NotABucket),
     }
@@ -148,6 +151,9 @@ pub unsafe extern "C" fn consume(
         *bucket = after;
         return number(policy.remaining(after, now));
     }
+    // Lowered if the clock stepped back. Unless that is kept, the bucket stays empty until the
+    // clock has caught up.
+    *bucket = effective;
     // The cost does not fit, so a cost of one finds no token.
     let remaining = if cost == 1 { 0 } else { policy.remaining(effective, now) };
     let retry_after = match policy.earliest(effective, cost, now) {
@@ -163,15 +169,22 @@ pub unsafe extern "C" fn consume(
     f64::NAN
 }
 
-/// Returns whether the bucket is full at `now`, in milliseconds: equivalent to no bucket.
+/// Returns whether the bucket is full at `now`, in milliseconds: equivalent to no bucket. Lowers it
+/// if the clock stepped back, like [`consume`].
 ///
 /// # Safety
-/// `bucket` is in a block of a limiter.
+/// As for [`consume`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn is_full(bucket: *const ExactTime, now: f64) -> bool {
-    // SAFETY: the caller passes a valid address, and every bit pattern is a valid bucket.
-    let tat = unsafe { *bucket };
-    tat <= ExactTime::from_nanos(time(now).as_nanos())
+pub unsafe extern "C" fn is_full(
+    policy: *const TokenBucket,
+    bucket: *mut ExactTime,
+    now: f64,
+) -> bool {
+    // SAFETY: there is one thread, and the caller passes valid addresses of different places.
+    let (policy, bucket) = unsafe { (&*policy, &mut *bucket) };
+    let now = time(now);
+    *bucket = policy.effective_tat(*bucket, Time::ZERO, now);
+    *bucket <= ExactTime::from_nanos(now.as_nanos())
 }
 
 /// Copies the state of one bucket to another.

@@ -1,0 +1,65 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import {
+  type IngressContext,
+  joinKey,
+  keyPerUserOrIpPerType,
+  keyPerUserPerType,
+  perUserKey,
+} from "../src/index.js";
+
+function context(data: unknown, rest: Partial<IngressContext> = {}): IngressContext {
+  return {
+    type: "PING",
+    id: "c1",
+    ws: { data, send() {}, close() {} },
+    meta: { receivedAt: 0 },
+    ...rest,
+  };
+}
+
+test("the three key functions have the documented forms", () => {
+  const known = context({ tenantId: "acme", userId: "ann" }, { ip: "203.0.113.9" });
+  assert.equal(keyPerUserPerType(known), "rl:acme:ann:PING");
+  assert.equal(perUserKey(known), "rl:acme:ann");
+  assert.equal(keyPerUserOrIpPerType(known), "rl:acme:ann:PING");
+});
+
+test("a missing tenant is public, a missing user anon", () => {
+  for (const data of [undefined, null, {}]) {
+    assert.equal(keyPerUserPerType(context(data)), "rl:public:anon:PING");
+    assert.equal(perUserKey(context(data)), "rl:public:anon");
+  }
+});
+
+test("the default key of an anonymous client has its address, else its connection", () => {
+  assert.equal(keyPerUserOrIpPerType(context({}, { ip: "203.0.113.9" })), "rl:public:203.0.113.9:PING");
+  assert.equal(keyPerUserOrIpPerType(context({})), "rl:public:conn:c1:PING");
+  assert.equal(keyPerUserOrIpPerType(context({}, { id: "" })), "rl:public:anon:PING");
+  assert.equal(keyPerUserOrIpPerType(context({ userId: "conn" })), "rl:public:conn:PING");
+});
+
+test("numeric ids are used, other values are not", () => {
+  assert.equal(perUserKey(context({ userId: 7 })), "rl:public:7");
+  assert.equal(perUserKey(context({ userId: { toString: () => "x" } })), "rl:public:anon");
+});
+
+test("different parts never give the same key", () => {
+  assert.notEqual(
+    keyPerUserPerType(context({ tenantId: "a:b", userId: "c" })),
+    keyPerUserPerType(context({ tenantId: "a", userId: "b:c" })),
+  );
+  const alphabet = ["", ":", "%", "a", "3A", "%3A", "::", "a:b", "%25"];
+  const seen = new Map<string, string>();
+  for (const one of alphabet) {
+    for (const two of alphabet) {
+      for (const parts of [[one], [one, two], ...alphabet.map((three) => [one, two, three])]) {
+        const key = joinKey("rl", ...parts);
+        const text = JSON.stringify(parts);
+        assert.equal(seen.get(key) ?? text, text);
+        seen.set(key, text);
+      }
+    }
+  }
+});
