@@ -110,6 +110,8 @@ pub(super) struct LimitTracker {
     largest: AtomicU64,
     recent: Mutex<RecentCharges>,
     reports: Mutex<ReportTrust>,
+    /// Held while a report corrects the bucket.
+    correcting: Mutex<()>,
     /// State kept for views only.
     record: LimitRecord,
     /// When the bucket was last compared with a report, in nanoseconds.
@@ -194,6 +196,7 @@ impl LimitTracker {
             largest: AtomicU64::new(0),
             recent: Mutex::default(),
             reports: Mutex::default(),
+            correcting: Mutex::default(),
             record: LimitRecord::default(),
             last_compared: AtomicU64::new(0),
             is_shared: bucket.store().local().is_none(),
@@ -348,29 +351,42 @@ impl LimitTracker {
         self.send_rate.as_ref().is_some_and(|send_rate| send_rate.read().is_changing)
     }
 
+    /// Sets the allowed amount and the policy of the bucket. Returns whether it was unknown before.
+    fn learn(&self, allowed: Allowed, now: Time) -> bool {
+        let Some(send_rate) = self.send_rate.as_ref().filter(|it| !it.is_known(allowed)) else {
+            return false;
+        };
+        // In one step: whoever sees the amount also sees a bucket of that size.
+        send_rate.change(|send_rate| {
+            let is_first = send_rate.allowed().is_none();
+            if send_rate.allow(allowed) {
+                self.apply_policy(send_rate, now);
+            }
+            is_first
+        })
+    }
+
     fn update_policy(&self, now: Time) {
-        let Some(send_rate) = &self.send_rate else { return };
+        if let Some(send_rate) = &self.send_rate {
+            // Under the lock, so that policies are set in the order of the changes.
+            send_rate.change(|send_rate| self.apply_policy(send_rate, now));
+        }
+    }
+
+    fn apply_policy(&self, send_rate: &mut SendRate, now: Time) {
         let limiter = self.bucket.limiter();
-        // Under the lock, so that policies are set in the order of the changes.
-        send_rate.change(|send_rate| match send_rate.policy(now) {
-            Ok(policy) if policy != limiter.policy() => {
-                if let Err(error) = limiter.reconfigure(policy, PolicyChange::KeepTokens) {
-                    tracing::warn!(
-                        limit = limiter.limit().name(),
-                        %error,
-                        "rate update failed; keeping the previous rate"
-                    );
-                }
-            }
-            Ok(_) => {}
-            Err(error) => {
-                tracing::warn!(
-                    limit = limiter.limit().name(),
-                    %error,
-                    "rate update failed; keeping the previous rate"
-                );
-            }
-        });
+        let applied = match send_rate.policy(now) {
+            Ok(policy) if policy == limiter.policy() => Ok(()),
+            Ok(policy) => limiter.reconfigure(policy, PolicyChange::KeepTokens).map(drop),
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = applied {
+            tracing::warn!(
+                limit = limiter.limit().name(),
+                %error,
+                "rate update failed; keeping the previous rate"
+            );
+        }
     }
 
     /// Takes one token, or returns when to retry.

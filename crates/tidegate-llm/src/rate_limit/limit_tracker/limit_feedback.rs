@@ -40,15 +40,9 @@ impl LimitTracker {
         then: impl FnOnce() + Send + 'static,
     ) {
         self.record.record_report(reading, origin, now);
-        let is_first = self.allowed().is_none();
-        if let Some(amount) = reading.limit {
-            let allowed = Allowed { amount, window: reading.window };
-            let is_changed =
-                self.send_rate.as_ref().is_some_and(|send_rate| send_rate.allow(allowed));
-            if is_changed {
-                self.update_policy(now);
-            }
-        }
+        let is_first = reading
+            .limit
+            .is_some_and(|amount| self.learn(Allowed { amount, window: reading.window }, now));
         let Some(remaining) = reading.remaining else { return };
         let Some(allowed) = self.allowed() else { return };
         // An unlimited bucket has not counted charges.
@@ -174,6 +168,9 @@ impl LimitTracker {
         given: impl FnOnce(i64) + Send + 'static,
     ) {
         let tracker = self.clone();
+        // Two reports at once must not both correct the same difference. A store in process has
+        // finished when this returns.
+        let _one_at_a_time = self.correcting.lock().unwrap_or_else(PoisonError::into_inner);
         self.bucket.store().detach(async move {
             let Some((level, capacity)) = tracker.level().await else { return };
             let corrected = tracker.correct(delta(level, capacity)).await;
@@ -264,7 +261,16 @@ fn correction(report: &Report, level: i128, capacity: u64) -> i128 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use futures_util::FutureExt as _;
+    use tidegate::clock::TokioClock;
+    use tidegate_providers::Dimension;
+
     use super::*;
+    use crate::rate_limit::bucket::local_engine;
+    use crate::rate_limit::limit_tracker::{LimitKind, TrackerSpec};
 
     const BOTH: Trust = Trust { may_lower: true, may_raise: true, rounding: 0 };
 
@@ -285,6 +291,44 @@ mod tests {
 
     fn corrected(report: &Report, level: i128) -> i128 {
         correction(report, level, 90_000)
+    }
+
+    /// Many calls wait for the first report, and their responses arrive together.
+    #[test]
+    fn concurrent_first_reports_lower_the_bucket_once() {
+        const RESPONSES: usize = 4;
+        for round in 0..3_000 {
+            let spec = TrackerSpec::Paced(
+                LimitKind::Dimension(Dimension::Requests),
+                SendRate::unlimited(),
+            );
+            let clock = TokioClock::new();
+            let tracker =
+                Arc::new(LimitTracker::new(&local_engine(), "openai", spec, clock).unwrap());
+            let now = tracker.clock.now();
+            let window = Duration::from_secs(60);
+            let reading =
+                LimitReading { limit: Some(600), remaining: Some(0), reset: None, window };
+            let mark = tracker.charge(1, now);
+            let start = Barrier::new(RESPONSES);
+            thread::scope(|scope| {
+                for _ in 0..RESPONSES {
+                    scope.spawn(|| {
+                        start.wait();
+                        let charge = (mark, Duration::ZERO, 1);
+                        tracker.apply_feedback(
+                            (&reading, ReportOrigin::Response),
+                            charge,
+                            now,
+                            || {},
+                        );
+                    });
+                }
+            });
+            let (level, capacity) = tracker.level().now_or_never().flatten().unwrap();
+            assert_eq!(capacity, 1);
+            assert!((-1..=1).contains(&level), "{level} in round {round}");
+        }
     }
 
     #[test]

@@ -49,9 +49,8 @@ impl SendRateCell {
         result
     }
 
-    /// Sets the allowed amount. Returns whether it changed.
-    pub(super) fn allow(&self, allowed: Allowed) -> bool {
-        let known = Published { allowed: Some(allowed), is_changing: false };
-        self.read() != known && self.change(|send_rate| send_rate.allow(allowed))
+    /// Returns whether `allowed` is known and nothing changes with time.
+    pub(super) fn is_known(&self, allowed: Allowed) -> bool {
+        self.read() == Published { allowed: Some(allowed), is_changing: false }
     }
 }
