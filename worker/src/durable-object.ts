@@ -11,6 +11,12 @@ import { FormatError, ShardStorage, START } from "./shard-storage";
 /** Time between the first write and the first sweep, and between sweeps, in milliseconds. */
 export const SWEEP_INTERVAL_MS = 3_600_000;
 
+/**
+ * Pause between two steps of a sweep, in milliseconds. A step takes about one; without a pause the
+ * steps would take half of the object's time, and requests would wait for it.
+ */
+const SWEEP_PAUSE_MS = 10;
+
 /** No path of the API is longer. */
 const MAX_PATH = 64;
 
@@ -38,13 +44,11 @@ export class RateLimiterDO implements DurableObject {
     const path = pathOf(request.url);
     if (request.method !== "POST" || path.length > MAX_PATH) return notFound();
     try {
-      const nowNs = this.#now(request);
       if (this.#manualClock && path === "/sweep") {
-        await this.#sweep(Number(nowNs / 1_000_000n));
+        await this.#sweep(Number(this.#now(request) / 1_000_000n));
         return reply(200, "{}");
       }
-      const body = await readBody(request);
-      return await this.#handle(path, body, nowNs);
+      return await this.#handle(path, request);
     } catch (error) {
       if (error instanceof HttpError) return error.toResponse();
       return this.#failed(error);
@@ -55,10 +59,12 @@ export class RateLimiterDO implements DurableObject {
     await this.#sweep(Date.now());
   }
 
-  async #handle(path: string, body: Uint8Array, nowNs: bigint): Promise<Response> {
+  async #handle(path: string, request: Request): Promise<Response> {
+    const body = await readBody(request);
     this.#armed ??= (await this.#ctx.storage.getAlarm()) !== null;
-    const { status, body: output } = this.#execute(path, body, nowNs);
-    return reply(status, output);
+    // After the last await: a slow caller must not bring a time before that of later decisions.
+    const result = this.#execute(path, body, this.#now(request));
+    return reply(result.status, result.body);
   }
 
   /** Executes a request in a transaction. */
@@ -104,7 +110,7 @@ export class RateLimiterDO implements DurableObject {
       // A request in between may have dropped the storage, so it is not kept over an await.
       cursor = this.#open().sweepBatch(cursor, nowMs);
       if (cursor === undefined) break;
-      await scheduler.wait(0);
+      await scheduler.wait(SWEEP_PAUSE_MS);
     }
     const storage = this.#open();
     if (!storage.isEmpty()) {
