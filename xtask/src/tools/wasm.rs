@@ -34,30 +34,38 @@ pub(crate) struct WasmToolchain {
     pub(crate) linker: PathBuf,
 }
 
-/// Installs the packages unless they are installed.
+/// Installs the packages unless they are installed and new enough.
+///
+/// The package lists are updated first: old ones may still name an older version, which installs
+/// without an error.
 pub(crate) fn install() -> Result<WasmToolchain> {
-    if !is_installed() {
-        for package in PACKAGES {
-            if let Err(error) = debian::install(package) {
-                bail!("a compiler for WebAssembly is missing ({error:#}); run: {INSTALL}");
-            }
-        }
+    if let Ok(toolchain) = find() {
+        return Ok(toolchain);
+    }
+    let installed =
+        debian::update().and_then(|()| PACKAGES.into_iter().try_for_each(debian::install));
+    match (find(), installed) {
+        (Ok(toolchain), _) => Ok(toolchain),
+        (Err(error), Ok(())) => bail!("{error:#}; run: {INSTALL}"),
+        (Err(error), Err(reason)) => bail!("{error:#} ({reason:#}); run: {INSTALL}"),
+    }
+}
+
+/// Returns the installed toolchain if it is complete and new enough.
+fn find() -> Result<WasmToolchain> {
+    if !runs(Command::new(CARGO).arg("--version")) || !runs(Command::new(RUSTC).arg("--version")) {
+        bail!("a compiler for WebAssembly is missing");
     }
     let version = read_rustc(RUSTC, "--version")?;
     let minor = parse_minor(&version).context("rustc printed no version")?;
     if minor < MIN_MINOR {
-        bail!("{RUSTC} is {version}, but Rust 1.{MIN_MINOR} is needed; run: {INSTALL}");
+        bail!("{RUSTC} is {version}, but Rust 1.{MIN_MINOR} is needed");
     }
     let source = source()?;
     if !source.join("library/core/Cargo.toml").exists() {
-        bail!("the sources of the core library of {version} are missing; run: {INSTALL}");
+        bail!("the sources of the core library of {version} are missing");
     }
     Ok(WasmToolchain { cargo: CARGO, rustc: RUSTC, version, source, linker: linker()? })
-}
-
-fn is_installed() -> bool {
-    [CARGO, RUSTC].iter().all(|program| runs(Command::new(program).arg("--version")))
-        && source().is_ok_and(|source| source.join("library/core/Cargo.toml").exists())
 }
 
 fn source() -> Result<PathBuf> {
