@@ -22,6 +22,8 @@ use crate::text::Text;
 
 /// Nanoseconds in a millisecond, the unit of the host's clocks.
 const NANOS_PER_MILLI: u64 = 1_000_000;
+/// The first time in milliseconds that does not fit into 64 bits of nanoseconds.
+const MAX_MILLIS: i64 = (u64::MAX / NANOS_PER_MILLI + 1).cast_signed();
 
 /// Text that goes in with [`create`] and comes out of it.
 static mut TEXT: Text = Text::EMPTY;
@@ -147,7 +149,10 @@ pub unsafe extern "C" fn consume(
     let (policy, bucket) = unsafe { (&*policy, &mut *bucket) };
     let (cost, now) = (whole(cost), time(now));
     let effective = policy.effective_tat(*bucket, Time::ZERO, now);
-    if let Some(after) = policy.try_spend(effective, cost, now) {
+    // `try_spend` has a branch for rates of whole nanoseconds. Without it, the compiler sees that
+    // `earliest` computes the same sum.
+    let after = policy.spend(effective, cost, now);
+    if policy.fits(after, now) {
         *bucket = after;
         return number(policy.remaining(after, now));
     }
@@ -159,7 +164,7 @@ pub unsafe extern "C" fn consume(
     let retry_after = match policy.earliest(effective, cost, now) {
         None => f64::INFINITY,
         // It is later than now, because the cost does not fit. Zero would mean an allowed call.
-        Some(due) => number((due.as_nanos() - now.as_nanos()).div_ceil(NANOS_PER_MILLI).max(1)),
+        Some(due) => number(whole_millis(due.as_nanos() - now.as_nanos())),
     };
     if remaining == 0 && retry_after < f64::INFINITY {
         return -retry_after;
@@ -209,20 +214,30 @@ pub unsafe extern "C" fn clear(bucket: *mut ExactTime) {
 
 /// Converts milliseconds to whole nanoseconds, to the nearest. Time before zero is zero.
 fn time(millis: f64) -> Time {
+    // Nearly all clocks count whole milliseconds. Engines convert signed numbers faster.
+    let whole = millis as i64;
+    if whole as f64 == millis && (0..MAX_MILLIS).contains(&whole) {
+        return Time::from_nanos(whole.unsigned_abs() * NANOS_PER_MILLI);
+    }
     // Conversions of floats saturate. The fraction of a millisecond is exact.
     let whole = millis as u64;
     let part = (millis - whole as f64) * NANOS_PER_MILLI as f64;
     Time::from_nanos(whole.saturating_mul(NANOS_PER_MILLI).saturating_add((part + 0.5) as u64))
 }
 
+/// Rounds up to milliseconds, to one at least. This divides once, `div_ceil` twice.
+fn whole_millis(nanos: u64) -> u64 {
+    (nanos.saturating_add(NANOS_PER_MILLI - 1) / NANOS_PER_MILLI).max(1)
+}
+
 /// The host checks that the number is whole and at most 2^53.
 fn whole(number: f64) -> u64 {
-    number as u64
+    (number as i64).unsigned_abs()
 }
 
 /// The numbers are at most the capacity, or a span in milliseconds: below 2^53.
 fn number(whole: u64) -> f64 {
-    whole as f64
+    whole.cast_signed() as f64
 }
 
 #[panic_handler]
