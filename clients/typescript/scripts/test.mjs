@@ -14,7 +14,10 @@ execFileSync(tsc, ["-p", ".", "--noEmit", "false", "--outDir", "build"], {
 mkdirSync(new URL("build/src", root), { recursive: true });
 cpSync(new URL("src/bucket.wasm", root), new URL("build/src/bucket.wasm", root));
 const folder = new URL("build/test/", root);
-const files = readdirSync(folder).filter((name) => name.endsWith(".test.js"));
+const only = process.argv.slice(2);
+const files = readdirSync(folder).filter(
+  (name) => name.endsWith(".test.js") && (only.length === 0 || only.some((part) => name.includes(part))),
+);
 const paths = files.map((name) => fileURLToPath(new URL(name, folder)));
 const { status } = spawnSync(process.execPath, ["--test", "--test-reporter=tap", ...paths], {
   cwd: root,

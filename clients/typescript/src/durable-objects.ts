@@ -1,7 +1,7 @@
 import { RateLimiterError } from "./errors.js";
 import { fnv1a } from "./fnv1a.js";
 import { type HttpResponse, isCount, malformed, readJson, statusError } from "./http-decision.js";
-import { checkCost, checkPolicy } from "./policy.js";
+import { checkCost, checkKey, checkPolicy, positiveInteger } from "./policy.js";
 import type { Policy, RateLimitDecision, RateLimiter } from "./types.js";
 
 /** What is used of a Durable Object namespace, so that no types of a runtime are needed. */
@@ -37,15 +37,13 @@ export function durableObjectRateLimiter<Id>(
   policy: Policy,
   options: DurableObjectOptions = {},
 ): RateLimiter {
-  const { shards = DEFAULT_SHARDS } = options;
+  const shards = positiveInteger("shards", options.shards ?? DEFAULT_SHARDS);
   const checked = checkPolicy(policy);
-  if (!Number.isSafeInteger(shards) || shards < 1) {
-    throw new RateLimiterError("INVALID_OPTION", "shards must be a positive integer");
-  }
   const { capacity, tokensPerSecond, prefix = "" } = checked;
   return {
     getPolicy: () => checked,
     async consume(key, cost) {
+      checkKey(key);
       checkCost(cost);
       const prefixed = prefix + key;
       const shard = fnv1a(prefixed) % shards;

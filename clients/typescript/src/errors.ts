@@ -1,7 +1,7 @@
 /**
  * Why a limiter failed to decide.
  *
- * - `INVALID_POLICY`, `INVALID_COST`, `INVALID_OPTION`: a bad argument of the caller.
+ * - `INVALID_POLICY`, `INVALID_KEY`, `INVALID_COST`, `INVALID_OPTION`: a bad argument of the caller.
  * - `REJECTED`: the backend refused the request (status 4xx).
  * - `UNAVAILABLE`: the backend failed (status 5xx) or could not be reached.
  * - `TIMEOUT`: no response in time. The tokens may have been spent.
@@ -9,6 +9,7 @@
  */
 export type RateLimiterErrorCode =
   | "INVALID_POLICY"
+  | "INVALID_KEY"
   | "INVALID_COST"
   | "INVALID_OPTION"
   | "REJECTED"

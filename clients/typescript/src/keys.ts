@@ -1,4 +1,5 @@
 /** Keys that messages are charged to. Equal texts have equal parts. */
+import { clientAddress } from "./address.js";
 import type { IngressContext } from "./context.js";
 
 const NO_TENANT = "public";
@@ -31,13 +32,14 @@ export function perUserKey(ctx: IngressContext): string {
 }
 
 /**
- * The default: `rl:{tenant}:{user}:{type}`, with the client's address in place of an unknown user.
+ * The default: `rl:{tenant}:{user}:{type}`, with the client's address in place of an unknown user,
+ * as by `clientAddress`.
  *
  * A client with neither gets a bucket for its connection, `rl:{tenant}:conn:{id}:{type}`, so that
  * it cannot lock out the others. That key has five parts, so no user name can equal it.
  */
 export function keyPerUserOrIpPerType(ctx: IngressContext): string {
-  const subject = user(ctx) ?? (ctx.ip || undefined);
+  const subject = user(ctx) ?? (ctx.ip ? clientAddress(ctx.ip) : undefined);
   if (subject === undefined && ctx.id) return joinKey("rl", tenant(ctx), "conn", ctx.id, ctx.type);
   return joinKey("rl", tenant(ctx), subject ?? NO_USER, ctx.type);
 }

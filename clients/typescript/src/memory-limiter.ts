@@ -1,7 +1,6 @@
 import type { BucketMemory } from "./bucket-memory.js";
-import { RateLimiterError } from "./errors.js";
 import { fnv1a } from "./fnv1a.js";
-import { checkCost, checkPolicy, decimalText } from "./policy.js";
+import { checkCost, checkKey, checkPolicy, decimalText, positiveInteger } from "./policy.js";
 import type { Clock, Policy, RateLimitDecision, RateLimiter } from "./types.js";
 
 /** Options of `memoryRateLimiter`. */
@@ -61,12 +60,9 @@ export class BucketTable implements MemoryRateLimiter {
   /** `rate` is the text of a rate that tokens per second cannot express, for tests. */
   constructor(memory: BucketMemory, policy: Policy, options: MemoryOptions = {}, rate?: string) {
     const { clock, maxKeys = DEFAULT_MAX_KEYS } = options;
-    if (!Number.isSafeInteger(maxKeys) || maxKeys < 1) {
-      throw new RateLimiterError("INVALID_OPTION", "maxKeys must be a positive integer");
-    }
     this.#memory = memory;
     this.#policy = checkPolicy(policy);
-    this.#maxKeys = maxKeys;
+    this.#maxKeys = positiveInteger("maxKeys", maxKeys);
     this.#now = clock === undefined ? Date.now : () => clock.now();
     this.#consume = memory.wasm.consume;
     this.#bucketSize = memory.bucketSize;
@@ -118,6 +114,7 @@ export class BucketTable implements MemoryRateLimiter {
 
   /** Returns the address of the bucket of a new key. */
   #insert(key: string, now: number): number {
+    checkKey(key);
     const full = this.#slots.size >= this.#maxKeys;
     this.#sweep(now, full ? CHECKS_WITHOUT_ROOM : CHECKS_PER_KEY);
     if (full && this.#free.length === 0) {

@@ -6,6 +6,7 @@ import { INVALID_COST, isCost } from "./policy.js";
 import { ignoreFailure, sendFrame } from "./send.js";
 import type { RateLimiter } from "./types.js";
 
+export { clientAddress } from "./address.js";
 export type { IngressContext, Middleware, Next, Socket } from "./context.js";
 export type { ErrorCode, ErrorFrame, ErrorPayload } from "./error-frame.js";
 export { joinKey, keyPerUserOrIpPerType, keyPerUserPerType, perUserKey } from "./keys.js";

@@ -4,6 +4,12 @@ import type { Policy } from "./types.js";
 /** The text of an invalid cost, on both sides of the wire. */
 export const INVALID_COST = "Rate limit cost must be a positive integer";
 
+/** Checks an option that counts something and returns it. */
+export function positiveInteger(name: string, value: number): number {
+  if (Number.isSafeInteger(value) && value >= 1) return value;
+  throw new RateLimiterError("INVALID_OPTION", `${name} must be a positive integer, got ${String(value)}`);
+}
+
 /** Checks a policy and returns a copy that cannot change. */
 export function checkPolicy(policy: Policy): Policy {
   const { capacity, tokensPerSecond, prefix } = policy;
@@ -33,6 +39,13 @@ export function isCost(cost: number): boolean {
 /** Throws unless the cost is a whole number of at least 1. */
 export function checkCost(cost: number): void {
   if (!isCost(cost)) throw new RateLimiterError("INVALID_COST", INVALID_COST);
+}
+
+/** Throws unless the key is a string: others would silently share a bucket. */
+export function checkKey(key: string): void {
+  if (typeof key !== "string") {
+    throw new RateLimiterError("INVALID_KEY", `Rate limit key must be a string, got ${typeof key}`);
+  }
 }
 
 /** Returns the shortest decimal of a positive number, without an exponent. */

@@ -1,6 +1,6 @@
 import { RateLimiterError } from "./errors.js";
 import { isCount, malformed, readJson, statusError } from "./http-decision.js";
-import { checkCost, checkPolicy } from "./policy.js";
+import { checkCost, checkKey, checkPolicy } from "./policy.js";
 import type { Policy, RateLimitDecision, RateLimiter } from "./types.js";
 
 /** Options of `tidegateRateLimiter`. */
@@ -27,7 +27,7 @@ export function tidegateRateLimiter(
   const { token, timeoutMs = DEFAULT_TIMEOUT_MS } = options;
   const checked = checkPolicy(policy);
   if (!(timeoutMs > 0)) {
-    throw new RateLimiterError("INVALID_OPTION", "timeoutMs must be > 0");
+    throw new RateLimiterError("INVALID_OPTION", `timeoutMs must be > 0, got ${String(timeoutMs)}`);
   }
   const { capacity, tokensPerSecond, prefix = "" } = checked;
   const address = takeAddress(url);
@@ -37,6 +37,7 @@ export function tidegateRateLimiter(
   return {
     getPolicy: () => checked,
     async consume(key, cost) {
+      checkKey(key);
       checkCost(cost);
       const body = JSON.stringify({ key: prefix + key, cost, policy: inline });
       const signal = AbortSignal.timeout(timeoutMs);

@@ -8,7 +8,9 @@ let server: Server;
 let workerd: Workerd;
 
 before(async () => {
-  [server, workerd] = await Promise.all([startServer(), startWorkerd()]);
+  // One after the other: if one does not start, the other does not keep the tests running.
+  server = await startServer();
+  workerd = await startWorkerd();
 });
 after(() => Promise.all([server?.close(), workerd?.close()]));
 

@@ -125,6 +125,17 @@ export function describeRateLimiter(name: string, create: Create): void {
       assert.deepEqual(await limiter.consume("user:1", 1), { allowed: true, remaining: 9 });
     });
 
+    test("a key that is no string is an error", async () => {
+      const limiter = await fresh(SLOW);
+      for (const key of [undefined, null, 7, {}]) {
+        await assert.rejects(limiter.consume(key as unknown as string, 1), {
+          code: "INVALID_KEY",
+          message: `Rate limit key must be a string, got ${typeof key}`,
+        });
+      }
+      assert.deepEqual(await limiter.consume("7", 1), { allowed: true, remaining: 9 });
+    });
+
     test("the policy is checked when the limiter is created", async () => {
       const rejects = (policy: Policy, message: string) =>
         assert.rejects(async () => fresh(policy), { code: "INVALID_POLICY", message });

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import {
+  clientAddress,
   type IngressContext,
   joinKey,
   keyPerUserOrIpPerType,
@@ -62,4 +63,28 @@ test("different parts never give the same key", () => {
       }
     }
   }
+});
+
+test("a client with IPv6 is identified by the first 64 bits of its address", () => {
+  const networks = [
+    ["2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"],
+    ["2001:DB8:1:2::7", "2001:db8:1:2::"],
+    ["2001:db8::1", "2001:db8::"],
+    ["::1", "::"],
+    ["fe80::1%eth0", "fe80::"],
+    ["::ffff:203.0.113.9", "203.0.113.9"],
+    ["::ffff:cb00:7109", "203.0.113.9"],
+    ["64:ff9b::203.0.113.9", "203.0.113.9"],
+    ["203.0.113.9", "203.0.113.9"],
+    ["", ""],
+    ["a:b", "a:b"],
+    ["::1]/x[", "::1]/x["],
+    ["1:2:3", "1:2:3"],
+    ["unknown", "unknown"],
+  ] as const;
+  for (const [address, network] of networks) assert.equal(clientAddress(address), network, address);
+  const key = (ip: string) => keyPerUserOrIpPerType(context({}, { ip }));
+  assert.equal(key("2001:db8:1:2::7"), "rl:public:2001%3Adb8%3A1%3A2%3A%3A:PING");
+  assert.equal(key("2001:db8:1:2::7"), key("2001:db8:1:2:ffff::8"));
+  assert.notEqual(key("2001:db8:1:2::7"), key("2001:db8:1:3::7"));
 });

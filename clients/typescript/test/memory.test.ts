@@ -76,6 +76,42 @@ describe("time", () => {
     clock.current = 5.001;
     assert.equal(limiter.consumeSync("a", 1).allowed, true);
   });
+
+  test("times that nanoseconds cannot express are taken as the nearest that they can", () => {
+    for (const early of [-5, -0.5, -Infinity, Number.NaN]) {
+      const clock = fakeClock(early);
+      const limiter = memoryRateLimiter({ capacity: 2, tokensPerSecond: 1 }, { clock });
+      assert.deepEqual(limiter.consumeSync("a", 2), { allowed: true, remaining: 0 }, `${early}`);
+      assert.deepEqual(limiter.consumeSync("a", 1), { allowed: false, remaining: 0, retryAfterMs: 1_000 });
+      clock.current = 1_000;
+      assert.deepEqual(limiter.consumeSync("a", 1), { allowed: true, remaining: 0 });
+    }
+    // 2^64 nanoseconds end in the first of these milliseconds, in the year 2554.
+    for (const late of [18_446_744_073_709, 18_446_744_073_710, 1e300, Infinity]) {
+      const clock = fakeClock(late - 10_000);
+      const limiter = memoryRateLimiter({ capacity: 2, tokensPerSecond: 1 }, { clock });
+      limiter.consumeSync("a", 2);
+      clock.current = late;
+      assert.equal(limiter.consumeSync("a", 3).allowed, false, `${late}`);
+    }
+  });
+
+  test("whole and fractional milliseconds are one scale", () => {
+    const step = (millis: number) => {
+      const clock = fakeClock(1_000);
+      const limiter = memoryRateLimiter({ capacity: 1, tokensPerSecond: 1 }, { clock });
+      limiter.consumeSync("a", 1);
+      clock.current += millis;
+      return limiter.consumeSync("a", 1);
+    };
+    assert.deepEqual(step(0), { allowed: false, remaining: 0, retryAfterMs: 1_000 });
+    assert.deepEqual(step(0.000_001), { allowed: false, remaining: 0, retryAfterMs: 1_000 });
+    assert.deepEqual(step(1), { allowed: false, remaining: 0, retryAfterMs: 999 });
+    assert.deepEqual(step(998.999_999), { allowed: false, remaining: 0, retryAfterMs: 2 });
+    assert.deepEqual(step(999), { allowed: false, remaining: 0, retryAfterMs: 1 });
+    assert.deepEqual(step(999.999_999), { allowed: false, remaining: 0, retryAfterMs: 1 });
+    assert.deepEqual(step(1_000), { allowed: true, remaining: 0 });
+  });
 });
 
 describe("exactness", () => {
@@ -288,9 +324,10 @@ describe("memory", () => {
   });
 
   test("maxKeys must be a positive integer", () => {
-    for (const maxKeys of [0, -1, 1.5, Number.NaN]) {
+    for (const maxKeys of [0, -1, 1.5, Number.NaN, "7" as unknown as number]) {
       assert.throws(() => memoryRateLimiter({ capacity: 1, tokensPerSecond: 1 }, { maxKeys }), {
         code: "INVALID_OPTION",
+        message: `maxKeys must be a positive integer, got ${maxKeys}`,
       });
     }
   });

@@ -1,0 +1,37 @@
+/**
+ * Returns the part of an address that identifies a client: all of IPv4, the first 64 bits of IPv6.
+ *
+ * Whoever has an IPv6 address has 2^64 of them, and would have as many buckets. IPv4 addresses that
+ * are mapped or translated to IPv6 are given as IPv4. A text that is no address is returned as it is.
+ */
+export function clientAddress(address: string): string {
+  if (!address.includes(":")) return address;
+  const groups = parseIpv6(address);
+  if (groups === undefined) return address;
+  const prefix = groups.slice(0, 6).map((group) => group.toString(16)).join(":");
+  if (prefix === "0:0:0:0:0:ffff" || prefix === "64:ff9b:0:0:0:0") {
+    return groups.slice(6).flatMap((group) => [group >> 8, group & 255]).join(".");
+  }
+  const network = groups.slice(0, 4).map((group) => group.toString(16)).join(":");
+  return canonical(`${network}::`) ?? address;
+}
+
+/** Returns the eight groups of an IPv6 address. */
+function parseIpv6(address: string): number[] | undefined {
+  const [head = "", tail] = (canonical(address) ?? "").split("::");
+  const read = (text: string) => (text === "" ? [] : text.split(":").map((group) => parseInt(group, 16)));
+  const [first, last] = [read(head), read(tail ?? "")];
+  const groups = [...first, ...Array<number>(Math.max(0, 8 - first.length - last.length)).fill(0), ...last];
+  return tail === undefined && first.length !== 8 ? undefined : groups;
+}
+
+/** Returns the canonical text of an IPv6 address. Every runtime has a parser of them: that of URLs. */
+function canonical(address: string): string | undefined {
+  const host = address.replace(/%.*$/, "");
+  if (!/^[0-9a-f:.]+$/i.test(host)) return undefined;
+  try {
+    return new URL(`http://[${host}]`).hostname.slice(1, -1);
+  } catch {
+    return undefined;
+  }
+}
