@@ -1,4 +1,5 @@
 import type { BucketMemory } from "./bucket-memory.js";
+import { RateLimiterError } from "./errors.js";
 import { fnv1a } from "./fnv1a.js";
 import { checkCost, checkKey, checkPolicy, decimalText, positiveInteger } from "./policy.js";
 import type { Clock, Policy, RateLimitDecision, RateLimiter } from "./types.js";
@@ -26,6 +27,8 @@ const OVERFLOW_BUCKETS = 64;
 /** Buckets that are checked for each new key; more if there is no room. */
 const CHECKS_PER_KEY = 2;
 const CHECKS_WITHOUT_ROOM = 16;
+/** 64 bits of nanoseconds last 100 years longer, which is the longest fill time. */
+const MAX_TIME_MS = 15_000_000_000_000;
 
 /**
  * Buckets in wasm memory, found by a map from keys to slot numbers.
@@ -63,7 +66,7 @@ export class BucketTable implements MemoryRateLimiter {
     this.#memory = memory;
     this.#policy = checkPolicy(policy);
     this.#maxKeys = positiveInteger("maxKeys", maxKeys);
-    this.#now = clock === undefined ? Date.now : () => clock.now();
+    this.#now = clock === undefined ? Date.now : () => checkTime(clock.now());
     this.#consume = memory.wasm.consume;
     this.#bucketSize = memory.bucketSize;
     this.#perBlock = memory.blockSize / memory.bucketSize;
@@ -167,4 +170,13 @@ export class BucketTable implements MemoryRateLimiter {
   #overflowBucket(index: number): number {
     return this.#address + this.#memory.policySize + index * this.#bucketSize;
   }
+}
+
+/** Near the end of time all would be allowed, as with a clock of microseconds. */
+function checkTime(now: number): number {
+  if (now >= 0 && now < MAX_TIME_MS) return now;
+  throw new RateLimiterError(
+    "INVALID_OPTION",
+    `clock.now() must return milliseconds from 0 to ${MAX_TIME_MS}, got ${String(now)}`,
+  );
 }
