@@ -1,4 +1,5 @@
-// Builds dist: the compiled sources with their types, and the class of the Worker in one file.
+// Builds dist: the compiled sources with their types, and the class of the Worker in one file. Copies
+// the licences, which npm takes from this folder only.
 import { execFileSync } from "node:child_process";
 import { copyFileSync, rmSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -15,6 +16,9 @@ await import("./embed.mjs");
 run("tsc", "-p", "tsconfig.build.json");
 for (const file of ["bucket.wasm", "durable-object.d.ts"]) {
   copyFileSync(new URL(`src/${file}`, root), new URL(`dist/${file}`, root));
+}
+for (const file of ["LICENSE-APACHE", "LICENSE-MIT"]) {
+  copyFileSync(new URL(`../../${file}`, root), new URL(file, root));
 }
 // The runtime provides modules with this prefix, and compiles the wasm file at its start.
 run(

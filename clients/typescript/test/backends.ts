@@ -1,6 +1,6 @@
 /** The real programs behind the limiters. A program that is missing is an error, not a reason to skip. */
 import { spawn } from "node:child_process";
-import { existsSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 
@@ -49,11 +49,13 @@ function program(): string {
   return found;
 }
 
+export type WorkerdResponse = Awaited<ReturnType<Miniflare["dispatchFetch"]>>;
+
 /** The Worker runtime with the class of this package and a Worker that uses its memory limiter. */
 export interface Workerd {
   readonly namespace: ObjectNamespace;
   /** Sends a request to the Worker. */
-  fetch(path: string): Promise<{ readonly status: number; text(): Promise<string> }>;
+  fetch(path: string, headers?: Record<string, string>): Promise<WorkerdResponse>;
   close(): Promise<void>;
 }
 
@@ -71,11 +73,14 @@ const WORKER = `
   };
 `;
 
+let workers = 0;
+
 /** Bundles a Worker from the built package as its users do, and starts it. */
-export async function startWorkerd(): Promise<Workerd> {
-  const folder = fileURLToPath(new URL("build/worker/", PACKAGE));
+export async function startWorkerd(worker = WORKER): Promise<Workerd> {
+  workers += 1;
+  const folder = fileURLToPath(new URL(`build/worker-${process.pid}-${workers}/`, PACKAGE));
   await build({
-    stdin: { contents: WORKER, resolveDir: fileURLToPath(PACKAGE), sourcefile: "worker.js" },
+    stdin: { contents: worker, resolveDir: fileURLToPath(PACKAGE), sourcefile: "worker.js" },
     bundle: true,
     format: "esm",
     target: "es2022",
@@ -90,8 +95,9 @@ export async function startWorkerd(): Promise<Workerd> {
     modulesRoot: folder,
     modules: [
       { type: "ESModule", path: `${folder}index.js` },
-      { type: "CompiledWasm", path: `${folder}shard.wasm` },
-      { type: "CompiledWasm", path: `${folder}bucket.wasm` },
+      ...readdirSync(folder)
+        .filter((name) => name.endsWith(".wasm"))
+        .map((name) => ({ type: "CompiledWasm" as const, path: folder + name })),
     ],
     compatibilityDate: "2026-04-01",
     durableObjects: { RATE_LIMITER: { className: "RateLimiterDO", useSQLite: true } },
@@ -100,7 +106,7 @@ export async function startWorkerd(): Promise<Workerd> {
   const namespace = (await runtime.getDurableObjectNamespace("RATE_LIMITER")) as unknown as ObjectNamespace;
   return {
     namespace,
-    fetch: (path) => runtime.dispatchFetch(`http://worker${path}`),
+    fetch: (path, headers = {}) => runtime.dispatchFetch(`http://worker${path}`, { headers }),
     close: () => runtime.dispose(),
   };
 }
