@@ -41,10 +41,16 @@ export function checkCost(cost: number): void {
   if (!isCost(cost)) throw new RateLimiterError("INVALID_COST", INVALID_COST);
 }
 
-/** Throws unless the key is a string: others would silently share a bucket. */
+/**
+ * Throws unless the key is a string that UTF-8 can express. Others would silently share a bucket, or
+ * be refused by some backends only.
+ */
 export function checkKey(key: string): void {
   if (typeof key !== "string") {
     throw new RateLimiterError("INVALID_KEY", `Rate limit key must be a string, got ${typeof key}`);
+  }
+  if (!key.isWellFormed()) {
+    throw new RateLimiterError("INVALID_KEY", "Rate limit key must not have half of a surrogate pair");
   }
 }
 

@@ -12,6 +12,8 @@ export interface ServerOptions {
 }
 
 const DEFAULT_TIMEOUT_MS = 5_000;
+/** Timers with more end at once. */
+const MAX_TIMEOUT_MS = 2_147_483_647;
 
 /**
  * Creates a limiter whose buckets are in a Tidegate server, over its HTTP API.
@@ -26,8 +28,9 @@ export function tidegateRateLimiter(
 ): RateLimiter {
   const { token, timeoutMs = DEFAULT_TIMEOUT_MS } = options;
   const checked = checkPolicy(policy);
-  if (!(timeoutMs > 0)) {
-    throw new RateLimiterError("INVALID_OPTION", `timeoutMs must be > 0, got ${String(timeoutMs)}`);
+  if (!(timeoutMs > 0 && timeoutMs <= MAX_TIMEOUT_MS)) {
+    const message = `timeoutMs must be > 0 and at most ${MAX_TIMEOUT_MS}, got ${String(timeoutMs)}`;
+    throw new RateLimiterError("INVALID_OPTION", message);
   }
   const { capacity, tokensPerSecond, prefix = "" } = checked;
   const address = takeAddress(url);

@@ -125,13 +125,16 @@ export function describeRateLimiter(name: string, create: Create): void {
       assert.deepEqual(await limiter.consume("user:1", 1), { allowed: true, remaining: 9 });
     });
 
-    test("a key that is no string is an error", async () => {
+    test("a key that is no text is an error", async () => {
       const limiter = await fresh(SLOW);
       for (const key of [undefined, null, 7, {}]) {
         await assert.rejects(limiter.consume(key as unknown as string, 1), {
           code: "INVALID_KEY",
           message: `Rate limit key must be a string, got ${typeof key}`,
         });
+      }
+      for (const key of ["\ud800", "a\udc00b", "\udc00\ud800"]) {
+        await assert.rejects(limiter.consume(key, 1), { code: "INVALID_KEY", message: /surrogate/ });
       }
       assert.deepEqual(await limiter.consume("7", 1), { allowed: true, remaining: 9 });
     });

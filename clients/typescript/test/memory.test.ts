@@ -24,6 +24,19 @@ describe("time", () => {
     assert.deepEqual(await limiter.consume("user:1", 1), { allowed: true, remaining: 4 });
   });
 
+  test("the example of the proposal: 15 calls, 100 ms apart, on ten tokens", async () => {
+    const clock = fakeClock();
+    const limiter = memoryRateLimiter({ capacity: 10, tokensPerSecond: 1 }, { clock });
+    const hints: (number | null)[] = [];
+    for (let index = 0; index < 15; index += 1) {
+      clock.current += 100;
+      const decision = await limiter.consume("user:1", 1);
+      if (!decision.allowed) hints.push(decision.retryAfterMs);
+    }
+    // A token has refilled before the eleventh call. The proposal forgets it.
+    assert.deepEqual(hints, [900, 800, 700, 600]);
+  });
+
   test("the hint is exact: a millisecond earlier is too early", () => {
     const clock = fakeClock();
     const limiter = memoryRateLimiter({ capacity: 3, tokensPerSecond: 0.7 }, { clock });
