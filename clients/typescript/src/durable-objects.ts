@@ -1,7 +1,7 @@
 import { RateLimiterError } from "./errors.js";
 import { fnv1a } from "./fnv1a.js";
 import { type HttpResponse, isCount, malformed, readJson, statusError } from "./http-decision.js";
-import { checkCost, checkKey, checkPolicy, positiveInteger } from "./policy.js";
+import { checkCost, checkPolicy, positiveInteger, prefixedKey } from "./policy.js";
 import type { Policy, RateLimitDecision, RateLimiter } from "./types.js";
 
 /** What is used of a Durable Object namespace, so that no types of a runtime are needed. */
@@ -43,9 +43,8 @@ export function durableObjectRateLimiter<Id>(
   return {
     getPolicy: () => checked,
     async consume(key, cost) {
-      checkKey(key);
+      const prefixed = prefixedKey(key, prefix);
       checkCost(cost);
-      const prefixed = prefix + key;
       const shard = fnv1a(prefixed) % shards;
       const object = namespace.get(namespace.idFromName(`rate-limiter-${shard}`));
       const body = JSON.stringify({ key: prefixed, cost, capacity, tokensPerSecond });

@@ -1,7 +1,7 @@
 import type { BucketMemory } from "./bucket-memory.js";
 import { RateLimiterError } from "./errors.js";
 import { fnv1a } from "./fnv1a.js";
-import { checkCost, checkKey, checkPolicy, decimalText, positiveInteger } from "./policy.js";
+import { checkCost, checkPolicy, decimalText, positiveInteger, prefixedKey } from "./policy.js";
 import type { Clock, Policy, RateLimitDecision, RateLimiter } from "./types.js";
 
 /** Options of `memoryRateLimiter`. */
@@ -117,7 +117,8 @@ export class BucketTable implements MemoryRateLimiter {
 
   /** Returns the address of the bucket of a new key. */
   #insert(key: string, now: number): number {
-    checkKey(key);
+    // The prefix is not needed here, but all limiters have the same keys.
+    prefixedKey(key, this.#policy.prefix);
     const full = this.#slots.size >= this.#maxKeys;
     this.#sweep(now, full ? CHECKS_WITHOUT_ROOM : CHECKS_PER_KEY);
     if (full && this.#free.length === 0) {

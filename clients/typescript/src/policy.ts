@@ -41,17 +41,28 @@ export function checkCost(cost: number): void {
   if (!isCost(cost)) throw new RateLimiterError("INVALID_COST", INVALID_COST);
 }
 
+const MAX_KEY_BYTES = 1_024;
+
 /**
- * Throws unless the key is a string that UTF-8 can express. Others would silently share a bucket, or
- * be refused by some backends only.
+ * Returns the key with its prefix.
+ * @throws RateLimiterError if one of the backends would refuse it, or store it under another text
  */
-export function checkKey(key: string): void {
+export function prefixedKey(key: string, prefix = ""): string {
   if (typeof key !== "string") {
     throw new RateLimiterError("INVALID_KEY", `Rate limit key must be a string, got ${typeof key}`);
   }
-  if (!key.isWellFormed()) {
+  const prefixed = prefix + key;
+  if (!prefixed.isWellFormed()) {
     throw new RateLimiterError("INVALID_KEY", "Rate limit key must not have half of a surrogate pair");
   }
+  // A unit of UTF-16 has at most three bytes in UTF-8.
+  const isShort = prefixed.length * 3 <= MAX_KEY_BYTES;
+  const bytes = isShort ? prefixed.length : new TextEncoder().encode(prefixed).length;
+  if (bytes < 1 || bytes > MAX_KEY_BYTES) {
+    const message = `Rate limit key must have 1 to ${MAX_KEY_BYTES} bytes with its prefix, got ${bytes}`;
+    throw new RateLimiterError("INVALID_KEY", message);
+  }
+  return prefixed;
 }
 
 /** Returns the shortest decimal of a positive number, without an exponent. */

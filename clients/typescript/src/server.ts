@@ -1,6 +1,6 @@
 import { RateLimiterError } from "./errors.js";
 import { isCount, malformed, readJson, statusError } from "./http-decision.js";
-import { checkCost, checkKey, checkPolicy } from "./policy.js";
+import { checkCost, checkPolicy, prefixedKey } from "./policy.js";
 import type { Policy, RateLimitDecision, RateLimiter } from "./types.js";
 
 /** Options of `tidegateRateLimiter`. */
@@ -40,9 +40,9 @@ export function tidegateRateLimiter(
   return {
     getPolicy: () => checked,
     async consume(key, cost) {
-      checkKey(key);
+      const prefixed = prefixedKey(key, prefix);
       checkCost(cost);
-      const body = JSON.stringify({ key: prefix + key, cost, policy: inline });
+      const body = JSON.stringify({ key: prefixed, cost, policy: inline });
       const signal = AbortSignal.timeout(timeoutMs);
       try {
         const response = await fetch(address, { method: "POST", headers, body, signal });

@@ -136,6 +136,13 @@ export function describeRateLimiter(name: string, create: Create): void {
       for (const key of ["\ud800", "a\udc00b", "\udc00\ud800"]) {
         await assert.rejects(limiter.consume(key, 1), { code: "INVALID_KEY", message: /surrogate/ });
       }
+      await assert.rejects(limiter.consume("x".repeat(1_025), 1), { code: "INVALID_KEY", message: /1 to 1024 bytes/ });
+      await assert.rejects((await create(SLOW)).consume("", 1), { code: "INVALID_KEY", message: /got 0$/ });
+      const prefix = limiter.getPolicy().prefix?.length ?? 0;
+      for (const longest of ["x".repeat(1_024 - prefix), "\u00fc".repeat((1_024 - prefix) >> 1)]) {
+        assert.deepEqual(await limiter.consume(longest, 1), { allowed: true, remaining: 9 });
+        await assert.rejects(limiter.consume(`${longest}\u00fc`, 1), { code: "INVALID_KEY" });
+      }
       assert.deepEqual(await limiter.consume("7", 1), { allowed: true, remaining: 9 });
     });
 
