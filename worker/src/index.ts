@@ -47,13 +47,13 @@ async function route(request: Request, path: string, env: Env): Promise<Response
   const toShard = (shard: number, body: string) => send(shard, "/operations", body);
   if (path === "/operations") {
     const body = decode(await readBody(request));
-    return coordinate(path, body, shardsOf(env, new URL(request.url).searchParams.get("shards")), toShard);
+    return coordinate(path, body, shardsOf(env, request), toShard);
   }
   if (VERBS.has(path)) {
     return coordinate(path, decode(await readBody(request)), shardsOf(env), toShard);
   }
   const [, shard, verb] = /^\/shards\/(\d{1,5})\/(operations|sweep)$/.exec(path) ?? [];
-  if (shard === undefined || Number(shard) >= MAX_SHARDS) return notFound();
+  if (shard === undefined || Number(shard) >= shardsOf(env, request)) return notFound();
   if (verb === "sweep" && env.TIDEGATE_MANUAL_CLOCK !== "1") return notFound();
   return send(Number(shard), `/${verb}`, await readBody(request));
 }
@@ -70,13 +70,22 @@ function sender(request: Request, env: Env): Send {
   };
 }
 
-/** The number of shards that the caller names, else the configured one. */
-function shardsOf(env: Env, asked: string | null = null): number {
-  const shards = Number(asked ?? env.TIDEGATE_SHARDS ?? DEFAULT_SHARDS);
-  if (Number.isInteger(shards) && shards >= 1 && shards <= MAX_SHARDS) return shards;
-  const [status, name, value] =
-    asked === null ? [500, "TIDEGATE_SHARDS", env.TIDEGATE_SHARDS] : [400, "shards", asked];
-  throw new HttpError(status, `Error: ${name} is ${JSON.stringify(value)}, but must be an integer from 1 to ${MAX_SHARDS}`);
+/**
+ * The number of shards. Callers that compute the shard of a key say which number they assume: with
+ * another one, a key would have two buckets.
+ */
+function shardsOf(env: Env, request?: Request): number {
+  const shards = Number(env.TIDEGATE_SHARDS ?? DEFAULT_SHARDS);
+  if (!(Number.isInteger(shards) && shards >= 1 && shards <= MAX_SHARDS)) {
+    const value = JSON.stringify(env.TIDEGATE_SHARDS);
+    throw new HttpError(500, `Error: TIDEGATE_SHARDS is ${value}, but must be an integer from 1 to ${MAX_SHARDS}`);
+  }
+  const assumed = request && new URL(request.url).searchParams.get("shards");
+  if (assumed && assumed !== String(shards)) {
+    const text = `Error: this Worker has ${shards} shards, but the request assumes ${assumed}; use the same number on both sides`;
+    throw new HttpError(409, text);
+  }
+  return shards;
 }
 
 /** The key of a `/consume`. All else in it is checked by the shard. */

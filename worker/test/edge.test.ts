@@ -57,6 +57,19 @@ describe("the Worker", () => {
     assert.deepEqual(second.json.charges.map((charge: any) => charge.remaining), [3, 2]);
   });
 
+  test("a caller that assumes another number of shards is refused", async () => {
+    const batch = { format: 1, operations: [] };
+    for (const path of ["/shards/3/operations", "/operations"]) {
+      assert.equal((await worker.post(`${path}?shards=128`, batch)).status, 200, path);
+      for (const shards of ["64", "1280", "x", "0128"]) {
+        const answer = await worker.post(`${path}?shards=${shards}`, batch);
+        assert.equal(answer.status, 409, path);
+        assert.match(answer.text, /has 128 shards, but the request assumes /);
+      }
+    }
+    assert.equal((await worker.post("/shards/128/operations", batch)).status, 404);
+  });
+
   test("an unknown format of a batch is refused", async () => {
     const answer = await worker.post("/shards/3/operations", { format: 2, operations: [] });
     assert.deepEqual([answer.status, answer.text], [400, "Error: the batch has format 2, but this version reads format 1"]);

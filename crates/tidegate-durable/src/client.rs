@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request, StatusCode};
+use http::{HeaderValue, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -53,36 +53,19 @@ impl HttpClient {
         body: Vec<u8>,
         header: Option<(&'static str, HeaderValue)>,
     ) -> Result<Bytes, StoreError> {
-        let mut request = self.request(Method::POST, path, body.into())?;
-        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let failed = |error: http::Error| self.connection_error(&error).into_store_error();
+        let uri = self.address.url(path).map_err(failed)?;
+        let body = Full::new(Bytes::from(body));
+        let mut request = Request::post(uri).body(body).map_err(failed)?;
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(authorization) = &self.authorization {
+            headers.insert(AUTHORIZATION, authorization.clone());
+        }
         if let Some((name, value)) = header {
-            request.headers_mut().insert(name, value);
+            headers.insert(name, value);
         }
         self.send(request).await
-    }
-
-    /// Returns whether the Worker responds.
-    pub(crate) async fn probe(&self) -> Result<(), StoreError> {
-        let request = self.request(Method::GET, "/healthz", Bytes::new())?;
-        self.send(request).await.map(drop)
-    }
-
-    fn request(
-        &self,
-        method: Method,
-        path: &str,
-        body: Bytes,
-    ) -> Result<Request<Full<Bytes>>, StoreError> {
-        let failed = |error: http::Error| self.connection_error(&error).into_store_error();
-        let mut request = Request::builder()
-            .method(method)
-            .uri(self.address.url(path).map_err(failed)?)
-            .body(Full::new(body))
-            .map_err(failed)?;
-        if let Some(authorization) = &self.authorization {
-            request.headers_mut().insert(AUTHORIZATION, authorization.clone());
-        }
-        Ok(request)
     }
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<Bytes, StoreError> {

@@ -39,13 +39,33 @@ async fn wrong_secret_is_named_as_the_cause() {
     for builder in
         [DurableStore::builder(&address).secret("wrong"), DurableStore::builder(&address)]
     {
-        let error = take(&builder.build().unwrap(), &limit("a"), "k", 1).await.unwrap_err();
-        assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
-        assert!(error.to_string().contains("refused the secret"), "{error}");
+        let store = builder.build().unwrap();
+        for error in [take(&store, &limit("a"), "k", 1).await.map(drop), store.probe().await] {
+            let error = error.unwrap_err();
+            assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+            assert!(error.to_string().contains("refused the secret"), "{error}");
+        }
     }
     let right = store(&workerd, 128);
     right.probe().await.unwrap();
     assert!(take(&right, &limit("a"), "k", 1).await.unwrap().is_allowed());
+}
+
+/// With another number of shards, a key would have a bucket in two objects.
+#[tokio::test]
+async fn other_number_of_shards_than_the_worker_has_is_refused() {
+    let workerd = Workerd::builder().secret(SECRET).binding("TIDEGATE_SHARDS", "64").start();
+    let wrong = store(&workerd, 128);
+    let a = limit("a");
+    let several = ["one", "two"].map(|key| take(&wrong, &a, key, 1));
+    let results = futures_util::future::join_all(several).await;
+    for result in results.into_iter().map(|taken| taken.map(drop)).chain([wrong.probe().await]) {
+        let error = result.unwrap_err();
+        assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+        let text = "this Worker has 64 shards, but the request assumes 128";
+        assert!(error.to_string().contains(text), "{error}");
+    }
+    assert!(take(&store(&workerd, 64), &a, "one", 1).await.unwrap().is_allowed());
 }
 
 /// A server that returns one response to every request, and counts its connections.

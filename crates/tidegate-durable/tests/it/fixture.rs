@@ -44,7 +44,8 @@ pub(crate) struct OnWorkerd {
 
 impl OnWorkerd {
     pub(crate) fn start(shards: u64) -> Self {
-        let workerd = Workerd::builder().secret(SECRET).manual_clock().start();
+        let builder = Workerd::builder().secret(SECRET).manual_clock();
+        let workerd = builder.binding("TIDEGATE_SHARDS", &shards.to_string()).start();
         Self { store: store(&workerd, shards), _workerd: workerd }
     }
 }
