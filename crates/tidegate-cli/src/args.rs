@@ -174,7 +174,8 @@ pub(crate) struct ServeArgs {
     pub(crate) grpc: Option<String>,
     #[arg(long, value_name = "ADDR", hide = true)]
     pub(crate) resp: Option<String>,
-    /// Keep buckets in this store: memory: or redis://... [default: memory:]
+    /// Keep buckets in this store: memory:, redis://..., or durable://... (a Cloudflare Worker with
+    /// Durable Objects; TIDEGATE_SECRET has its secret) [default: memory:]
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
     /// Migrate a PostgreSQL database to the schema of this version at start

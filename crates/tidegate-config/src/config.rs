@@ -124,7 +124,7 @@ impl Config {
             let Some(mut fields) = fields else { continue };
             match key {
                 "listen" => config.listen = Listen::read(&mut fields),
-                "store" => config.store = StoreConfig::read(&mut fields),
+                "store" => config.store = StoreConfig::read(&mut fields, context),
                 "database" => config.database = DatabaseConfig::read(&mut fields),
                 "admin" => config.admin = AdminConfig::read(&mut fields),
                 "limits" => config.limits = Limits::read(&mut fields),

@@ -1,5 +1,6 @@
 //! Parsing of single values, independent of the key.
 
+pub(crate) mod durable_url;
 pub(crate) mod duration;
 pub(crate) mod fields;
 mod json;

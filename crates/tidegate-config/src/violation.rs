@@ -124,15 +124,28 @@ pub enum Rule {
     },
     /// A kind of store that this version does not support.
     #[error(
-        "{scheme} stores are not supported; use \"memory:\" or a URL such as redis://host:6379"
+        "{scheme} stores are not supported; use \"memory:\" or a URL such as redis://host:6379 or \
+         durable://host"
     )]
     UnsupportedStore {
         /// The URL scheme.
         scheme: String,
     },
     /// Not a store URL.
-    #[error("must be \"memory:\" for the in-process store, or a URL such as redis://host:6379")]
+    #[error(
+        "must be \"memory:\" for the in-process store, or a URL such as redis://host:6379 or \
+         durable://host"
+    )]
     StoreUrl,
+    /// Not a valid URL of a Worker.
+    #[error(
+        "must be durable://host[:port][/path], or durable+http://... without TLS; the secret of the \
+         Worker does not belong into the URL: set the variable TIDEGATE_SECRET"
+    )]
+    DurableUrl,
+    /// The Worker's secret is missing.
+    #[error("needs the secret of the Worker: set the variable {0} to its TIDEGATE_SECRET")]
+    SecretNotSet(&'static str),
     /// Not a valid Redis URL.
     #[error(transparent)]
     RedisUrl(#[from] RedisUrlError),

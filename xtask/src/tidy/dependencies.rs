@@ -33,6 +33,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tidegate-core",
             "tidegate-memory",
             "tidegate-redis",
+            "tidegate-durable",
             "tidegate",
             "tidegate-http",
             "tidegate-ws",

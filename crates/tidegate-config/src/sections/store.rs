@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use tidegate::{FailureRule, Overflow};
 
 use crate::sections::keys::KnownKey;
+use crate::sections::read_context::ReadContext;
+use crate::values::durable_url::{DurableUrl, SECRET_VARIABLE};
 use crate::values::fields::Fields;
 use crate::values::redis_url::RedisUrl;
 use crate::values::setting::Setting;
@@ -23,7 +25,15 @@ pub(crate) const KEYS: &[KnownKey] = &[
         ValueKind::Text,
         |value| url(value).map(drop),
         "Where buckets are kept: \"memory:\" for this process, or the URL of a Redis or Valkey \
-         server.",
+         server, or of a Worker with Durable Objects.",
+    )
+    .fixed(WHY_FIXED),
+    KnownKey::new(
+        "store.shards",
+        ValueKind::Whole(1, MAX_SHARDS),
+        |value| shards(value).map(drop),
+        "Number of Durable Objects among which a Worker divides the keys; the same as its \
+         TIDEGATE_SHARDS. Not used with other stores.",
     )
     .fixed(WHY_FIXED),
     KnownKey::new(
@@ -72,6 +82,8 @@ pub(crate) const KEYS: &[KnownKey] = &[
 pub struct StoreConfig {
     /// URL of the store. Default: `memory:`.
     pub url: Setting<StoreUrl>,
+    /// Number of shards of a Worker, from 1 to 65,536. Default: 128. Unused with other stores.
+    pub shards: Setting<u64>,
     /// Memory limit of the in-process store. With a shared store, the limit of the local store used
     /// while the shared one is unreachable. Default: `64MiB`.
     pub max_memory: Setting<ByteSize>,
@@ -96,6 +108,8 @@ pub enum StoreUrl {
     Memory,
     /// A Redis or Valkey server, which several processes can share.
     Redis(RedisUrl),
+    /// A Worker with Durable Objects, which several processes can share.
+    Durable(DurableUrl),
 }
 
 impl fmt::Display for StoreUrl {
@@ -104,6 +118,7 @@ impl fmt::Display for StoreUrl {
         match self {
             Self::Memory => f.write_str("memory:"),
             Self::Redis(url) => url.fmt(f),
+            Self::Durable(url) => url.fmt(f),
         }
     }
 }
@@ -111,6 +126,9 @@ impl fmt::Display for StoreUrl {
 /// Minimum memory. With less, the in-process store does not start, and the gateway can track only
 /// few keys.
 const MIN_MEMORY: ByteSize = ByteSize::from_bytes(1 << 20);
+/// Default and maximum number of shards of a Worker.
+const SHARDS: u64 = 128;
+const MAX_SHARDS: u64 = 65_536;
 const OVERFLOW_RULES: &[&str] = &["shared", "deny"];
 pub(crate) const FAILURE_RULES: &[&str] = &["open", "closed", "local"];
 
@@ -118,6 +136,7 @@ impl Default for StoreConfig {
     fn default() -> Self {
         Self {
             url: Setting::default(StoreUrl::Memory),
+            shards: Setting::default(SHARDS),
             max_memory: Setting::default(ByteSize::from_bytes(64 << 20)),
             overflow: Setting::default(Overflow::Shared),
             on_failure: Setting::default(FailureRule::Local),
@@ -128,9 +147,16 @@ impl Default for StoreConfig {
 }
 
 impl StoreConfig {
-    pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
+    pub(crate) fn read(fields: &mut Fields<'_, '_>, context: &ReadContext<'_>) -> Self {
         let mut store = Self::default();
         store.url.replace(fields.setting("url", url));
+        if let StoreUrl::Durable(url) = &mut store.url.value {
+            match context.environment.get(SECRET_VARIABLE).filter(|secret| !secret.is_empty()) {
+                Some(secret) => url.set_secret(secret),
+                None => fields.report("url", Rule::SecretNotSet(SECRET_VARIABLE)),
+            }
+        }
+        store.shards.replace(fields.setting("shards", shards));
         store.max_memory.replace(fields.setting("max_memory", memory));
         store.overflow.replace(fields.setting("overflow", overflow));
         store.on_failure.replace(fields.setting("on_failure", on_failure));
@@ -149,11 +175,16 @@ pub(crate) fn url(value: &Value<'_>) -> Result<StoreUrl, Rule> {
     match text.split_once(':') {
         Some(("memory", "")) => Ok(StoreUrl::Memory),
         Some(("redis" | "rediss", _)) => Ok(StoreUrl::Redis(text.parse()?)),
+        Some(("durable" | "durable+http", _)) => DurableUrl::parse(text).map(StoreUrl::Durable),
         Some((scheme, _)) if UNSUPPORTED.contains(&scheme) => {
             Err(Rule::UnsupportedStore { scheme: scheme.to_owned() })
         }
         _ => Err(Rule::StoreUrl),
     }
+}
+
+fn shards(value: &Value<'_>) -> Result<u64, Rule> {
+    value.to_whole_between(1, MAX_SHARDS)
 }
 
 /// Parses a memory size of at least [`MIN_MEMORY`].

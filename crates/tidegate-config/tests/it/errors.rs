@@ -37,7 +37,7 @@ zone = "Mars/Olympus"
             "tidegate.toml:4:1: listen.hosts: is not a known key; known keys are http, admin, \
              grpc, resp, allowed_hosts, trusted_proxies",
             "tidegate.toml:7:7: store.url: redis+cluster stores are not supported; use \"memory:\" \
-             or a URL such as redis://host:6379",
+             or a URL such as redis://host:6379 or durable://host",
             "tidegate.toml:8:14: store.max_memory = \"64MB\": must be a size such as 64MiB, \
              512KiB or 1GiB, or a whole number of bytes",
             "tidegate.toml:9:12: store.overflow = \"shred\": must be one of shared, deny",

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use tidegate::guard::GuardError;
+use tidegate_durable::DurableBuildError;
 use tidegate_memory::{MemoryError, SnapshotError};
 use tidegate_redis::OpenError;
 
@@ -40,6 +41,9 @@ pub enum StartError {
     /// The settings of the shared store are invalid. An unreachable server is not an error.
     #[error("cannot open the shared store: {0}")]
     SharedStore(#[from] OpenError),
+    /// The settings of the Durable Objects store are invalid. An unreachable Worker is not an error.
+    #[error("cannot open the shared store: {0}")]
+    DurableStore(#[from] DurableBuildError),
     /// The guard of the shared store cannot be created.
     #[error("cannot create the guard of the shared store: {0}")]
     Guard(#[from] GuardError),

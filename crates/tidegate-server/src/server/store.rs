@@ -1,15 +1,20 @@
 //! Opens the configured store, behind a guard if it can fail.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tidegate::guard::GuardedStore;
+use tidegate::guard::{GuardBuilder, GuardedStore};
 use tidegate::{Engine, MemoryStore, Store, StoreHandle};
-use tidegate_config::{StoreConfig, StoreUrl};
+use tidegate_config::{DurableUrl, StoreConfig, StoreUrl};
+use tidegate_durable::DurableStore;
 use tidegate_redis::RedisStore;
 
 use super::StartError;
 use super::snapshot::SnapshotFile;
 use crate::metrics::StoreStats;
+
+/// Timeout of a call to a Worker, which is not in the same network as this program.
+const WORKER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An open store and what belongs to it.
 #[derive(Debug)]
@@ -31,12 +36,11 @@ impl ServerStore {
 
     /// Wraps a store that may fail in a guard with the configured failure rules.
     pub(super) fn guarded(plan: &StoreConfig, store: Arc<dyn Store>) -> Result<Self, StartError> {
-        let guard = GuardedStore::builder(store)
-            .default_rule(plan.on_failure.value)
-            .expected_nodes(plan.expected_nodes.value)
-            .max_memory(plan.max_memory.value.bytes())
-            .overflow(plan.overflow.value)
-            .build()?;
+        Self::behind(guard(plan, store))
+    }
+
+    fn behind(guard: GuardBuilder) -> Result<Self, StartError> {
+        let guard = guard.build()?;
         Ok(Self { engine: Engine::on(guard.clone()), guard: Some(guard), snapshot: None })
     }
 
@@ -75,6 +79,15 @@ impl ServerStore {
     }
 }
 
+/// Configures a guard with the failure rules of the configuration.
+fn guard(plan: &StoreConfig, store: Arc<dyn Store>) -> GuardBuilder {
+    GuardedStore::builder(store)
+        .default_rule(plan.on_failure.value)
+        .expected_nodes(plan.expected_nodes.value)
+        .max_memory(plan.max_memory.value.bytes())
+        .overflow(plan.overflow.value)
+}
+
 /// Opens the configured store, behind a guard if it can fail.
 pub(super) async fn open(plan: &StoreConfig) -> Result<ServerStore, StartError> {
     match &plan.url.value {
@@ -88,6 +101,20 @@ pub(super) async fn open(plan: &StoreConfig) -> Result<ServerStore, StartError> 
             }
             ServerStore::guarded(plan, Arc::new(store))
         }
+        StoreUrl::Durable(url) => {
+            let store = worker(plan, url)?;
+            // An unreachable Worker does not prevent the start either.
+            match store.probe().await {
+                Ok(()) => tracing::info!(%url, "shared store is ready"),
+                Err(error) => tracing::warn!(%url, %error, "shared store is not ready"),
+            }
+            ServerStore::behind(guard(plan, Arc::new(store)).timeout(WORKER_TIMEOUT))
+        }
         _ => Err(StartError::UnknownStore),
     }
+}
+
+fn worker(plan: &StoreConfig, url: &DurableUrl) -> Result<DurableStore, StartError> {
+    let builder = DurableStore::builder(url.as_str()).secret(url.secret());
+    Ok(builder.shards(plan.shards.value).timeout(WORKER_TIMEOUT).build()?)
 }
