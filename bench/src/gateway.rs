@@ -8,7 +8,6 @@ mod axis;
 mod load;
 mod nginx;
 mod report;
-mod response;
 mod route;
 mod upstream;
 

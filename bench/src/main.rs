@@ -4,16 +4,19 @@
 //! alternately depend on them much less. So every table has both, and documents quote the ratios.
 //! Run it as
 //! `cargo xtask bench core`, `cargo xtask bench pacing`,
-//! `cargo xtask bench redis`, `cargo xtask bench inbound`, `cargo xtask bench outbound`,
+//! `cargo xtask bench redis`, `cargo xtask bench durable`, `cargo xtask bench inbound`, `cargo xtask bench outbound`,
 //! `cargo xtask bench gateway` and `cargo xtask bench instructions`. `cargo xtask soak attacks`
 //! uses this program too.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "benchmarks print to the terminal")]
 
 mod attacks;
 mod child;
+mod closed_loop;
 mod contender;
 mod core;
+mod durable;
 mod gateway;
+mod http_client;
 mod inbound;
 mod instructions;
 mod keys;
@@ -24,6 +27,7 @@ mod pacing;
 mod progress;
 mod remote;
 mod report;
+mod server_process;
 mod stopwatch;
 
 use std::path::PathBuf;
@@ -75,6 +79,16 @@ enum Bench {
         /// Why it is missing.
         #[arg(long, hide = true, default_value = "no module was given")]
         without_redis_cell: String,
+    },
+    /// Decisions on Durable Objects, beside those of the program and of Redis; a shard during a
+    /// sweep; and the limiters of the npm package, beside others from npm.
+    Durable {
+        /// Run fewer and shorter measurements: about a minute.
+        #[arg(long)]
+        quick: bool,
+        /// The `tidegate` program. `cargo xtask bench durable` builds it.
+        #[arg(long, value_name = "FILE")]
+        tidegate: PathBuf,
     },
     /// Admission in process; and an axum app alone, behind this layer, and behind tower-governor.
     Inbound {
@@ -169,6 +183,9 @@ fn main() -> anyhow::Result<()> {
         Bench::Redis { quick, redis_cell, without_redis_cell } => {
             let pace = if quick { remote::QUICK } else { remote::THOROUGH };
             remote::run(pace, redis_cell.ok_or(without_redis_cell))
+        }
+        Bench::Durable { quick, tidegate } => {
+            durable::run(if quick { durable::QUICK } else { durable::THOROUGH }, &tidegate)
         }
         Bench::Inbound { quick } => inbound::run(effort(quick)),
         Bench::Outbound { quick } => outbound::run(effort(quick)),

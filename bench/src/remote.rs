@@ -6,7 +6,6 @@
 
 mod axes;
 mod contender;
-mod load;
 mod outage;
 mod report;
 mod servers;
@@ -20,12 +19,12 @@ use indicatif::ProgressBar;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
+use crate::closed_loop::{self, Caller, Run};
 use crate::machine;
 use crate::measure::{Figure, summary};
 use crate::progress;
 use axes::{Charges, MAX_CALLERS, Orders, Point};
-use contender::{Contender, Role};
-use load::Run;
+use contender::{CallerConnection, Contender, Role};
 use outage::{OutageLog, Scenario, Script};
 use servers::Servers;
 
@@ -192,9 +191,8 @@ impl<'a> Turns<'a> {
         effort: Effort,
     ) -> Result<()> {
         loop {
-            let server = servers.server().pid();
-            let run =
-                load::run(self.contender, self.row.point, orders, effort.length, server).await;
+            let callers = RedisCaller::all(self.contender, self.row.point, orders);
+            let run = closed_loop::run(callers, effort.length, servers.server().pid()).await;
             let run = run.map_err(|error| error.context(self.row.role.name()))?;
             let fair =
                 effort.throw_aways == 0 || run.others.is_none_or(|share| share <= MAX_OTHER_LOAD);
@@ -205,6 +203,39 @@ impl<'a> Turns<'a> {
             }
             self.thrown_away += 1;
         }
+    }
+}
+
+/// A caller of a contender, with its own order of keys.
+struct RedisCaller {
+    contender: Arc<Contender>,
+    connection: CallerConnection,
+    orders: Arc<Orders>,
+    point: Point,
+    caller: usize,
+    /// Number of decisions so far.
+    decisions: usize,
+}
+
+impl RedisCaller {
+    fn all(contender: &Arc<Contender>, point: Point, orders: &Arc<Orders>) -> Vec<Self> {
+        let new = |caller| Self {
+            contender: contender.clone(),
+            connection: contender.caller_connection(caller),
+            orders: orders.clone(),
+            point,
+            caller,
+            decisions: 0,
+        };
+        (0..point.callers).map(new).collect()
+    }
+}
+
+impl Caller for RedisCaller {
+    async fn decide(&mut self) -> Result<bool> {
+        let key = self.orders.at(self.point.distribution, self.caller, self.decisions);
+        self.decisions += 1;
+        self.contender.decide(&mut self.connection, key, self.point.charges).await
     }
 }
 

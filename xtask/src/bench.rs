@@ -8,7 +8,7 @@ use std::path::{PathBuf, absolute};
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::{process, project, tools};
+use crate::{process, project, tools, worker};
 
 /// The benchmarks.
 #[derive(Clone, Debug, Subcommand)]
@@ -36,6 +36,13 @@ pub(crate) enum Bench {
     /// and the latency when the server is killed.
     Redis {
         /// Run fewer and shorter measurements: about 20 seconds.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Decisions on Durable Objects, beside those of the program and of Redis; a shard during a
+    /// sweep; and the limiters of the npm package, beside others from npm.
+    Durable {
+        /// Run fewer and shorter measurements: about a minute.
         #[arg(long)]
         quick: bool,
     },
@@ -85,6 +92,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::Core { quick, .. } => ("core", *quick),
         Bench::Pacing { quick } => ("pacing", *quick),
         Bench::Redis { quick } => ("redis", *quick),
+        Bench::Durable { quick } => ("durable", *quick),
         Bench::Inbound { quick } => ("inbound", *quick),
         Bench::Outbound { quick } => ("outbound", *quick),
         Bench::Gateway { quick } => ("gateway", *quick),
@@ -113,8 +121,14 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
             command.arg("--before").arg(absolute(before)?);
         }
     }
-    if let Bench::Gateway { .. } = bench {
+    if let Bench::Gateway { .. } | Bench::Durable { .. } = bench {
         command.arg("--tidegate").arg(tidegate()?);
+    }
+    if let Bench::Durable { .. } = bench {
+        tools::npm()?;
+        worker::bundle()?;
+    }
+    if let Bench::Gateway { .. } = bench {
         match tools::nginx() {
             Ok(nginx) => command.arg("--nginx").arg(nginx),
             Err(error) => command.arg("--without-nginx").arg(format!("{error:#}")),

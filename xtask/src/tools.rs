@@ -28,7 +28,7 @@ use crate::project;
 
 pub(crate) use cargo_fuzz::install as cargo_fuzz;
 pub(crate) use nginx::install as nginx;
-pub(crate) use npm::{program as npm_program, script as npm_script};
+pub(crate) use npm::{install as npm, program as npm_program, script as npm_script};
 pub(crate) use rust_source::install as rust_source;
 pub(crate) use wasm::{WasmToolchain, install as wasm};
 

@@ -1,18 +1,16 @@
 //! The program under attack in its own process, with its settings, memory and log.
 
-use std::fs::{self, File};
+use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use tempfile::TempDir;
+use anyhow::Result;
 use tokio::time::{Interval, interval};
 
 use super::provider::PER_MINUTE;
-use crate::child::Program;
 use crate::machine;
+use crate::server_process::Tidegate;
 
 /// Interval between memory samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
@@ -22,36 +20,21 @@ const SAMPLES_PER_MESSAGE: u32 = 150;
 
 /// The running program, and its peak memory.
 pub(super) struct RunningProgram {
-    program: Program,
+    program: Tidegate,
     pub(super) http: SocketAddr,
-    log: PathBuf,
     /// Resident bytes before the attack, and the peak.
     pub(super) memory: [u64; 2],
-    _folder: TempDir,
 }
 
 impl RunningProgram {
     pub(super) fn start(program: &Path, provider: SocketAddr) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("tidegate-attacks-").tempdir()?;
         let settings = format!(
             "[providers.openai]\nbase_url = \"http://{provider}\"\n\
              requests_per_minute = {PER_MINUTE}\nmax_concurrent_requests = 100\n\
              [limits.client]\ncapacity = 1000000\nrate = \"1000000/s\"\n"
         );
-        fs::write(folder.path().join("tidegate.toml"), settings)?;
-        let log = folder.path().join("log");
-        let mut command = Command::new(program);
-        command.args(["serve", "--config", "tidegate.toml", "--database", "none"]);
-        for listener in ["--http", "--admin", "--grpc", "--resp"] {
-            command.args([listener, "127.0.0.1:0"]);
-        }
-        command.current_dir(folder.path()).env_clear().stderr(File::create(&log)?);
-        let (program, line) = Program::start(&mut command)?;
-        let http = line.strip_prefix("http://").and_then(|address| address.parse().ok());
-        let http = http.with_context(|| {
-            format!("tidegate printed no address: {}", fs::read_to_string(&log).unwrap_or_default())
-        })?;
-        Ok(Self { program, http, log, memory: [0; 2], _folder: folder })
+        let program = Tidegate::start(program, &settings)?;
+        Ok(Self { http: program.http, program, memory: [0; 2] })
     }
 
     /// Starts sampling its memory.
@@ -71,12 +54,12 @@ impl RunningProgram {
     }
 
     pub(super) fn log_bytes(&self) -> u64 {
-        fs::metadata(&self.log).map_or(0, |log| log.len())
+        fs::metadata(self.program.log()).map_or(0, |log| log.len())
     }
 
     /// Number of panics in its log.
     pub(super) fn panics(&self) -> usize {
-        let log = fs::read(&self.log).unwrap_or_default();
+        let log = fs::read(self.program.log()).unwrap_or_default();
         String::from_utf8_lossy(&log).matches("panicked").count()
     }
 

@@ -1,21 +1,15 @@
 //! The clients: persistent connections with one call after the other.
-//!
-//! Requests are built beforehand, and only the end of a response is parsed, because the client must
-//! cost less than the server.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use anyhow::Result;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use super::axis::Axis;
-use super::response::{Answer, Stage};
 use super::route::RouteStart;
+use crate::http_client::{self, Connection};
 use crate::machine;
 use crate::measure::{as_float, percentiles};
 use crate::stopwatch::Stopwatch;
@@ -41,15 +35,15 @@ pub(super) async fn slice(route_start: RouteStart, axis: Axis, length: Duration)
         let (request, start) = (Arc::clone(&request), Arc::clone(&start));
         callers.spawn(async move {
             // The first call is not counted: it may open a connection behind the proxy.
-            let mut caller = Caller::connect(route_start.address).await;
-            let ready = match &mut caller {
-                Ok(caller) => caller.call(&request).await.map(drop),
+            let mut connection = Connection::open(route_start.address).await;
+            let ready = match &mut connection {
+                Ok(connection) => connection.call(&request).await.map(drop),
                 Err(_) => Ok(()),
             };
             // All connections must reach the barrier, or none would start.
             start.wait().await;
             ready?;
-            caller?.keep_calling(&request, axis, length).await
+            keep_calling(connection?, &request, axis, length).await
         });
     }
     start.wait().await;
@@ -70,68 +64,22 @@ pub(super) async fn slice(route_start: RouteStart, axis: Axis, length: Duration)
 
 /// A request like that of a provider's client library.
 fn request(route_start: RouteStart, axis: Axis) -> Vec<u8> {
-    let (RouteStart { address, path, .. }, body) = (route_start, axis.body());
-    format!(
-        "POST {path} HTTP/1.1\r\nhost: {address}\r\naccept: application/json\r\n\
-         authorization: Bearer sk-nobody\r\nuser-agent: tidegate-bench\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    )
-    .into_bytes()
+    let headers = "authorization: Bearer sk-nobody\r\nuser-agent: tidegate-bench\r\n";
+    http_client::post(route_start.address, route_start.path, headers, axis.body())
 }
 
-/// One connection.
-struct Caller {
-    stream: TcpStream,
-    answer: Answer,
-}
-
-/// Duration of a call in nanoseconds: to the first byte of the body, and to the last.
-struct Took {
-    first: u64,
-    whole: u64,
-}
-
-impl Caller {
-    async fn connect(address: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        Ok(Self { stream, answer: Answer::default() })
+/// Makes calls until the time is up, and returns their durations.
+async fn keep_calling(
+    mut connection: Connection,
+    request: &[u8],
+    axis: Axis,
+    length: Duration,
+) -> Result<Vec<u64>> {
+    let stopwatch = Stopwatch::start();
+    let mut times = Vec::with_capacity(8_192);
+    while stopwatch.elapsed() < length {
+        let took = connection.call(request).await?;
+        times.push(if axis.is_streamed() { took.first } else { took.whole });
     }
-
-    /// Makes calls until the time is up, and returns their durations.
-    async fn keep_calling(
-        mut self,
-        request: &[u8],
-        axis: Axis,
-        length: Duration,
-    ) -> Result<Vec<u64>> {
-        let stopwatch = Stopwatch::start();
-        let mut times = Vec::with_capacity(8_192);
-        while stopwatch.elapsed() < length {
-            let took = self.call(request).await?;
-            times.push(if axis.is_streamed() { took.first } else { took.whole });
-        }
-        Ok(times)
-    }
-
-    async fn call(&mut self, request: &[u8]) -> Result<Took> {
-        self.answer.clear();
-        let stopwatch = Stopwatch::start();
-        self.stream.write_all(request).await?;
-        let mut first = None;
-        let mut buffer = [0; 8_192];
-        loop {
-            let read = self.stream.read(&mut buffer).await?;
-            ensure!(read > 0, "the connection was closed before the end of a response");
-            let stage = self.answer.add(&buffer[..read])?;
-            if stage != Stage::Head && first.is_none() {
-                first = Some(stopwatch.nanos());
-            }
-            if stage == Stage::Whole {
-                let whole = stopwatch.nanos();
-                return Ok(Took { first: first.unwrap_or(whole), whole });
-            }
-        }
-    }
+    Ok(times)
 }

@@ -1,16 +1,15 @@
 //! The three routes to the provider, and their processes.
 
-use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, anyhow};
-use tempfile::TempDir;
 
 use super::nginx::Nginx;
 use crate::child::Program;
 use crate::machine;
+use crate::server_process::Tidegate;
 
 /// A route to the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +54,7 @@ impl Routes {
         let mut command = Command::new(std::env::current_exe()?);
         let (program, line) = Program::start(command.arg("gateway-upstream"))?;
         let address = line.parse().context("the provider printed no address")?;
-        let ours = Tidegate::start(tidegate, address)?;
+        let ours = start(tidegate, address)?;
         let workers = machine::cores().len().max(1);
         let nginx = nginx.and_then(|program| {
             Nginx::start(program, address, workers).map_err(|error| format!("{error:#}"))
@@ -78,9 +77,9 @@ impl Routes {
                 RouteStart { address: nginx.address(), path: PATH, process: Some(nginx.id()) }
             }
             Route::Ours => RouteStart {
-                address: self.ours.address,
+                address: self.ours.http,
                 path: "/openai/v1/chat/completions",
-                process: Some(self.ours.program.id()),
+                process: Some(self.ours.id()),
             },
         })
     }
@@ -91,35 +90,12 @@ impl Routes {
     }
 }
 
-/// The program with limits that are never reached.
-#[derive(Debug)]
-struct Tidegate {
-    program: Program,
-    address: SocketAddr,
-    _folder: TempDir,
-}
-
-impl Tidegate {
-    fn start(program: &Path, upstream: SocketAddr) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("tidegate-gateway-").tempdir()?;
-        let settings = format!(
-            "[providers.openai]\nbase_url = \"http://{upstream}\"\n\
-             requests_per_minute = 4000000000\ntokens_per_minute = 4000000000\n\
-             max_concurrent_requests = 10000\n"
-        );
-        fs::write(folder.path().join("tidegate.toml"), settings)?;
-        let log = folder.path().join("log");
-        let mut command = Command::new(program);
-        command.args(["serve", "--config", "tidegate.toml", "--database", "none"]);
-        for route in ["--http", "--admin", "--grpc", "--resp"] {
-            command.args([route, "127.0.0.1:0"]);
-        }
-        command.current_dir(folder.path()).env_clear().stderr(File::create(&log)?);
-        let (program, line) = Program::start(&mut command)?;
-        let address = line.strip_prefix("http://").and_then(|address| address.parse().ok());
-        let address = address.with_context(|| {
-            format!("tidegate printed no address: {}", fs::read_to_string(&log).unwrap_or_default())
-        })?;
-        Ok(Self { program, address, _folder: folder })
-    }
+/// Starts the program with limits that are never reached.
+fn start(program: &Path, upstream: SocketAddr) -> Result<Tidegate> {
+    let settings = format!(
+        "[providers.openai]\nbase_url = \"http://{upstream}\"\n\
+         requests_per_minute = 4000000000\ntokens_per_minute = 4000000000\n\
+         max_concurrent_requests = 10000\n"
+    );
+    Tidegate::start(program, &settings)
 }

@@ -114,11 +114,16 @@ impl Orders {
         distribution: KeyDistribution,
         caller: usize,
     ) -> impl Iterator<Item = &Key> {
+        (0..).map(move |index| self.at(distribution, caller, index))
+    }
+
+    /// A key of one caller, by the number of keys before it.
+    pub(super) fn at(&self, distribution: KeyDistribution, caller: usize, index: usize) -> &Key {
         let keys = match distribution {
             KeyDistribution::Many => &self.many,
             KeyDistribution::Hot => &self.hot,
         };
-        keys.iter().cycle().skip(caller * REQUESTS / MAX_CALLERS)
+        &keys[(caller * REQUESTS / MAX_CALLERS + index) % keys.len()]
     }
 }
 

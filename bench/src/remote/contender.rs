@@ -136,8 +136,9 @@ mod tests {
     use tokio::runtime::Builder;
 
     use super::*;
+    use crate::closed_loop;
+    use crate::remote::RedisCaller;
     use crate::remote::axes::{KeyDistribution, Orders, Point};
-    use crate::remote::load;
 
     #[test]
     fn everybody_allows_everything_asked() {
@@ -149,8 +150,8 @@ mod tests {
                 let point = Point { callers: 3, charges, distribution: KeyDistribution::Hot };
                 let run = runtime.block_on(async {
                     let contender = Arc::new(role.enter(&servers, point.callers).await?);
-                    let server = servers.server().pid();
-                    load::run(&contender, point, &orders, Duration::ZERO, server).await
+                    let callers = RedisCaller::all(&contender, point, &orders);
+                    closed_loop::run(callers, Duration::ZERO, servers.server().pid()).await
                 });
                 let run = run.unwrap_or_else(|error| panic!("{}: {error:#}", role.name()));
                 assert!(run.rate > 0.0 && run.p50 <= run.p99, "{run:?}");

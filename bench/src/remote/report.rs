@@ -7,8 +7,8 @@ use std::fmt::{Result, Write as _};
 
 use super::axes::Point;
 use super::contender::Role;
-use super::load::Run;
 use super::{Effort, Figures, Row};
+use crate::closed_loop::Run;
 use crate::machine;
 use crate::report::cell;
 

@@ -33,7 +33,7 @@ const LINKED: [(&str, usize); 3] =
     [("clients/typescript", 2), ("worker", 1), ("examples/worker", 2)];
 
 /// Installs the packages unless they are up to date, and creates missing links to them.
-pub(super) fn install() -> Result<()> {
+pub(crate) fn install() -> Result<()> {
     let home = folder().join("npm");
     let manifests = project::root().join(MANIFESTS);
     let wanted =

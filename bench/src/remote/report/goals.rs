@@ -76,7 +76,7 @@ const fn word(met: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::remote::load::Run;
+    use crate::closed_loop::Run;
 
     /// Two runs, the second of them on a machine half as fast.
     fn row(point: Point, role: Role, rate: f64, latency: f64) -> Row {

@@ -21,7 +21,7 @@ pub(super) enum Stage {
 
 /// The bytes so far.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct Response {
     bytes: Vec<u8>,
     /// Start of the body, and its framing.
     body: Option<(usize, Framing)>,
@@ -33,11 +33,16 @@ enum Framing {
     Chunked,
 }
 
-impl Answer {
+impl Response {
     /// Clears the state for the next response.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.body = None;
+    }
+
+    /// The bytes of the body so far.
+    pub(super) fn body(&self) -> &[u8] {
+        self.body.map_or(&[], |(start, _)| &self.bytes[start..])
     }
 
     /// Adds received bytes.
@@ -91,35 +96,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_with_a_length_ends_there() {
-        let mut answer = Answer::default();
+    fn a_response_with_a_length_ends_there() {
+        let mut response = Response::default();
         for _ in 0..2 {
-            assert_eq!(answer.add(b"HTTP/1.1 200 OK\r\nContent-Le").unwrap(), Stage::Head);
-            assert_eq!(answer.add(b"ngth: 5\r\n\r\n").unwrap(), Stage::Head);
-            assert_eq!(answer.add(b"hel").unwrap(), Stage::Body);
-            assert_eq!(answer.add(b"lo").unwrap(), Stage::Whole);
-            answer.clear();
+            assert_eq!(response.add(b"HTTP/1.1 200 OK\r\nContent-Le").unwrap(), Stage::Head);
+            assert_eq!(response.add(b"ngth: 5\r\n\r\n").unwrap(), Stage::Head);
+            assert_eq!(response.add(b"hel").unwrap(), Stage::Body);
+            assert_eq!(response.add(b"lo").unwrap(), Stage::Whole);
+            assert_eq!(response.body(), b"hello");
+            response.clear();
         }
     }
 
     #[test]
-    fn an_answer_in_chunks_ends_with_the_empty_one() {
-        let mut answer = Answer::default();
+    fn a_response_in_chunks_ends_with_the_empty_one() {
+        let mut response = Response::default();
         let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
-        assert_eq!(answer.add(head).unwrap(), Stage::Head);
-        assert_eq!(answer.add(b"3\r\n0\n\n\r\n").unwrap(), Stage::Body);
-        assert_eq!(answer.add(b"0\r\n").unwrap(), Stage::Body);
-        assert_eq!(answer.add(b"\r\n").unwrap(), Stage::Whole);
+        assert_eq!(response.add(head).unwrap(), Stage::Head);
+        assert_eq!(response.add(b"3\r\n0\n\n\r\n").unwrap(), Stage::Body);
+        assert_eq!(response.add(b"0\r\n").unwrap(), Stage::Body);
+        assert_eq!(response.add(b"\r\n").unwrap(), Stage::Whole);
     }
 
     #[test]
-    fn whoever_does_not_answer_with_200_is_not_measured() {
-        let mut answer = Answer::default();
-        let error = answer.add(b"HTTP/1.1 429 Too Many Requests\r\n\r\nslow down").unwrap_err();
+    fn other_statuses_are_errors() {
+        let mut response = Response::default();
+        let error = response.add(b"HTTP/1.1 429 Too Many Requests\r\n\r\nslow down").unwrap_err();
         assert!(error.to_string().contains("429 Too Many Requests"), "{error}");
-        answer.clear();
-        assert!(answer.add(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
-        answer.clear();
-        assert!(answer.add(&vec![b'x'; MAX_RESPONSE + 1]).is_err());
+        response.clear();
+        assert!(response.add(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
+        response.clear();
+        assert!(response.add(&vec![b'x'; MAX_RESPONSE + 1]).is_err());
     }
 }
