@@ -9,8 +9,9 @@ use crate::project;
 use crate::test_counts::TestCounts;
 use crate::tools;
 
-/// Folders of the packages. Each has the script `check`, which compiles without output.
-const PACKAGES: [&str; 1] = ["worker"];
+/// Folders of the packages. Each has the script `check`, which compiles without output. The example
+/// uses the npm package as its tests have built it.
+const PACKAGES: [&str; 3] = ["worker", "clients/typescript", "examples/worker"];
 
 /// Runs the script `check` of every package, and `test` of those that have it. The tests print in
 /// the format of Node's test runner.
