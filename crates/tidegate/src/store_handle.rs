@@ -5,12 +5,12 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use tidegate_core::{Operation, Store, StoreError, StoreResponse, StoreResponses, Time, WallTime};
 use tidegate_memory::MemoryStore;
-use tidegate_memory::clock::{Clock as _, wall_now};
+use tidegate_memory::clock::{Clock as _, ClockWatcher, wall_now};
 
 /// Where the buckets of an [`Engine`](crate::Engine) are stored. Cheap to clone; clones refer to
 /// the same store.
@@ -185,6 +185,14 @@ impl StoreClock {
         match self {
             Self::Store(store) => store.now(),
             Self::Own(clock) => clock.now(),
+        }
+    }
+
+    /// Registers a watcher, if the time moves only when a program says so. Returns whether it does.
+    pub(crate) fn watch(&self, watcher: Weak<dyn ClockWatcher>) -> bool {
+        match self {
+            Self::Store(store) => store.watch_clock(watcher),
+            Self::Own(_) => false,
         }
     }
 }

@@ -1,7 +1,10 @@
 //! Every example runs to its end and prints what its documentation says, and the programs in the
 //! documents compile.
 
+mod from_admission;
 mod from_governor;
+mod from_token_bucket;
+mod page;
 
 use std::process::Command;
 

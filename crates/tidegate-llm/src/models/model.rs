@@ -51,7 +51,7 @@ impl Model {
     }
 
     async fn call(&self, call: Call) -> Result<CallResponse, CallError> {
-        self.backend.clone().call(call).await
+        self.backend.call(call).await
     }
 
     /// Returns the provider.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -52,17 +52,15 @@ impl ModelsBuilder {
     pub fn http<H, B>(mut self, http: H) -> Self
     where
         H: Service<http::Request<Full<Bytes>>, Response = http::Response<B>>,
-        H: Clone + Send + 'static,
+        H: Clone + Send + Sync + 'static,
         H::Error: Into<BoxError>,
         H::Future: Send + 'static,
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let http = Mutex::new(http);
         let connect = move |provider: &Provider, target: Target, profile: &Profile| {
-            let http = http.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let mut adapter =
-                Adapter::new(http, provider.clone(), target).rules(profile.rules.clone());
+                Adapter::new(http.clone(), provider.clone(), target).rules(profile.rules.clone());
             if let Some(span) = profile.timeout {
                 adapter = adapter.timeout(span);
             }
@@ -75,7 +73,8 @@ impl ModelsBuilder {
     /// Sets a service that answers calls to a provider, in place of an adapter.
     pub fn backend<S>(mut self, provider: impl Into<Provider>, service: S) -> Self
     where
-        S: Service<Call, Response = CallResponse, Error = CallError> + Clone + Send + 'static,
+        S: Service<Call, Response = CallResponse, Error = CallError>,
+        S: Clone + Send + Sync + 'static,
         S::Future: Send,
     {
         let provider = provider.into();

@@ -1,5 +1,7 @@
-//! Loading models: their modules and what they share.
+//! Loading models: their modules and what they share. Needs neither real time nor a network (R78).
 
+mod bucket;
+mod direct;
 mod loading;
 mod sharing;
 mod stack;

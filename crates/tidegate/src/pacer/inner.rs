@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use tidegate_core::{Receipt, Settlement, StoreError, Time};
+use tidegate_memory::clock::ClockWatcher;
 
 use super::adaptive::{CallStart, PermitOutcome};
 use super::claim::{BucketName, Claim};
@@ -120,11 +121,22 @@ impl PacerInner {
             abandoned: Vec::new(),
             head_in_call: None,
         };
-        Arc::new_cyclic(|inner| {
+        let inner = Arc::new_cyclic(|inner: &Weak<Self>| {
             let pool = member.map(|member| member.handle(inner.clone()));
             let state = Mutex::new(State { pool, weak_self: inner.clone(), ..state });
             Self { store, clock, default_tenant: "".into(), state }
-        })
+        });
+        inner.watch_clock();
+        inner
+    }
+
+    /// Lets a clock that a program moves drive the waits, instead of drivers with timers.
+    fn watch_clock(self: &Arc<Self>) {
+        let watcher: Weak<Self> = Arc::downgrade(self);
+        let mut state = self.lock();
+        if !state.drivers.is_manual() && self.clock.watch(watcher) {
+            state.drivers = Drivers::manual();
+        }
     }
 
     pub(super) fn store(&self) -> &StoreHandle {
@@ -471,6 +483,12 @@ fn local_store_pending() -> ChargeResult {
     ChargeResult::Failed(StoreError::Unavailable(
         "the in-process store did not answer at once".into(),
     ))
+}
+
+impl ClockWatcher for PacerInner {
+    fn on_move(self: Arc<Self>) {
+        self.refresh();
+    }
 }
 
 impl LimitWatcher for PacerInner {

@@ -3,6 +3,7 @@
 
 mod callers;
 mod cancel;
+mod clocks;
 mod concurrency;
 mod deadline;
 mod fairness;
@@ -17,3 +18,4 @@ mod remote_store;
 mod runtimes;
 mod shared;
 mod wakers;
+mod windows;
