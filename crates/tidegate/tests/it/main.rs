@@ -12,3 +12,4 @@ mod operations;
 mod pacing;
 mod reconfigure;
 mod retirement;
+mod take_store;
