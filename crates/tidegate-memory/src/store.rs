@@ -26,7 +26,9 @@ use crate::table::Table;
 use crate::table::hash::Hasher;
 use crate::table::overflow::SharedBuckets;
 
-/// A store that keeps its buckets in the memory of this process.
+/// A store that keeps its buckets in the memory of this process. Another process with the same
+/// limits has other buckets, so `n` processes allow up to `n` times a limit. To share limits between
+/// processes, use a store behind a server: it implements the same [`Store`] contract.
 ///
 /// ```
 /// use tidegate::{MemoryStore, Policy};

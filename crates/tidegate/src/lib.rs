@@ -25,7 +25,8 @@
 //!   with a failure rule for each limit.
 //! - `Engine::calendar` (feature `calendar`) limits by day, week, month or year of a time zone.
 //! - Tests can drive time with a [`clock::ManualClock`].
-//! - To implement a store, use `tidegate-core`: it has the [`Store`] contract and its types.
+//! - To implement a store, use `tidegate-core`: it has the whole [`Store`] contract, and
+//!   `TakeStore`, which has one method, for token buckets in a database of your own.
 
 pub mod admission;
 mod charge;

@@ -8,7 +8,9 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
-use tidegate_core::{Operation, Store, StoreError, StoreResponse, StoreResponses, Time, WallTime};
+use tidegate_core::{
+    Limit, LimitError, Operation, Store, StoreError, StoreResponse, StoreResponses, Time, WallTime,
+};
 use tidegate_memory::MemoryStore;
 use tidegate_memory::clock::{Clock as _, ClockWatcher, wall_now};
 
@@ -66,6 +68,14 @@ impl StoreHandle {
             Kind::Shared(store) => store.wall_time(),
         }
         .unwrap_or_else(wall_now)
+    }
+
+    /// Checks whether the store can decide a limit.
+    pub(crate) fn check_limit(&self, limit: &Limit) -> Result<(), LimitError> {
+        match &self.0 {
+            Kind::Local(_) => Ok(()),
+            Kind::Shared(store) => store.check_limit(limit),
+        }
     }
 
     /// Runs one operation.

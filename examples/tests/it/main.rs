@@ -67,6 +67,23 @@ fn a_custom_store_counts_denials() {
 }
 
 #[test]
+fn buckets_in_a_database_limit_and_refuse_the_rest() {
+    let text = shown(env!("CARGO_BIN_EXE_own-buckets"));
+    assert_in_order(
+        &text,
+        &[
+            "alice: allowed",
+            "alice: allowed",
+            "alice: denied",
+            "0 rows deleted",
+            "cannot decide a policy that is not a token bucket",
+            "cannot hold a key",
+            "alice: 2 left",
+        ],
+    );
+}
+
+#[test]
 fn the_axum_app_answers_until_its_limits_are_reached() {
     let text = shown(env!("CARGO_BIN_EXE_axum-app"));
     assert_in_order(

@@ -12,6 +12,7 @@ mod leases;
 mod manual;
 mod one_limit;
 mod order;
+mod overhead;
 mod policy_changes;
 mod pool;
 mod remote_store;
