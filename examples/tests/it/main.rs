@@ -2,6 +2,8 @@
 //! documents compile.
 
 mod from_governor;
+mod from_websocket_middleware;
+mod websockets;
 
 use std::process::Command;
 
@@ -18,6 +20,17 @@ fn shown_with(program: &str, arguments: &[&str]) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} failed: {errors}");
     String::from_utf8(output.stdout).expect("an example prints text")
+}
+
+/// Checks that the Rust blocks of a page are these programs, without their first lines.
+fn assert_page_shows(page: &str, programs: &[&str]) {
+    let parts = page.split("```rust\n").skip(1);
+    let blocks: Vec<&str> = parts.filter_map(|part| Some(part.split_once("```")?.0)).collect();
+    assert_eq!(blocks.len(), programs.len(), "code blocks of the page");
+    for (block, program) in blocks.into_iter().zip(programs) {
+        let (name, shown) = program.split_once("\n\n").unwrap();
+        assert_eq!(block, shown, "copy what is below {name:?} into the code block of the page");
+    }
 }
 
 fn assert_in_order(text: &str, parts: &[&str]) {
