@@ -4,7 +4,9 @@
 mod from_admission;
 mod from_governor;
 mod from_token_bucket;
+mod from_websocket_middleware;
 mod page;
+mod websockets;
 
 use std::process::Command;
 
