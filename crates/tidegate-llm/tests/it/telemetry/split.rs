@@ -142,7 +142,7 @@ async fn wait_for_a_slot_is_another_event() {
     let lines = log.lines();
     assert_eq!(events(&lines, "rate_limit.delayed"), [""; 0], "{lines:#?}");
     let delayed = events(&lines, "concurrency.delayed");
-    assert_eq!(delayed, ["limiter_key=\"ollama/default\" wait_ms=300"], "{lines:#?}");
+    assert_eq!(delayed, ["limiter_key=\"ollama/default/a\" wait_ms=300"], "{lines:#?}");
 }
 
 /// Calls that our own limits refuse are counted apart from failures of the provider.
