@@ -8,7 +8,7 @@ use super::error::LoadError;
 use super::model::{Model, ModelInfo};
 use super::profile::Profile;
 use super::registry::{Backend, Models};
-use crate::breaker::BreakerLayer;
+use crate::breaker::{BreakerLayer, CircuitCheckLayer};
 use crate::call::LimitScope;
 use crate::fallback::FallbackLayer;
 use crate::plan::{DEFAULT_MODEL, InvalidSettings};
@@ -30,7 +30,7 @@ pub struct ModelBuilder {
     rate_limit: Option<RateLimitSettings>,
 }
 
-/// An adapter, with rate limits around it if they are on.
+/// An adapter, with a circuit breaker and rate limits around it if they are on.
 struct Limited {
     backend: Backend,
     model: String,
@@ -90,7 +90,9 @@ impl ModelBuilder {
         self
     }
 
-    /// Sets whether calls are rate limited, and the limits.
+    /// Sets whether calls are rate limited, and the limits. With `true` they are those of the
+    /// registry; if it has none, they are learned from what the provider reports, and nothing limits
+    /// until then.
     pub fn rate_limit(mut self, settings: impl Into<RateLimitSettings>) -> Self {
         self.rate_limit = Some(settings.into());
         self
@@ -105,11 +107,8 @@ impl ModelBuilder {
         let retry = self.retry_settings();
         let fallback = self.fallback_settings();
         let has_breaker = retry.is_some() || fallback.is_some();
-        let Limited { mut backend, model, account } = self.rate_limited()?;
+        let Limited { mut backend, model, account } = self.rate_limited(has_breaker)?;
         let mut modules: Vec<_> = account.iter().map(|_| "RateLimit").collect();
-        if has_breaker {
-            backend = self.with_breaker(backend, &model);
-        }
         if let Some(settings) = fallback {
             backend = self.with_fallback(backend, &settings)?;
             modules.insert(0, "Fallback");
@@ -122,16 +121,29 @@ impl ModelBuilder {
         Ok(Model::new(backend, info))
     }
 
-    /// Returns the adapter, with rate limits around it if they are on.
-    fn rate_limited(&self) -> Result<Limited, LoadError> {
+    /// Returns the adapter, with a circuit breaker and rate limits around it if they are on.
+    fn rate_limited(&self, has_breaker: bool) -> Result<Limited, LoadError> {
         let model = self.model_name()?;
-        let adapter = self.adapter(&model)?;
+        let provider = || self.provider.clone();
+        let mut backend = self.adapter(&model)?;
+        let circuit = has_breaker.then(|| {
+            let scope = LimitScope::new(provider(), &self.profile.credential).model(&model);
+            self.models.breakers().get(&scope)
+        });
+        if let Some(circuit) = &circuit {
+            backend = Backend::new(provider(), BreakerLayer::new(circuit.clone()).layer(backend));
+        }
         let Some(settings) = self.rate_limit_settings() else {
-            return Ok(Limited { backend: adapter, model, account: None });
+            return Ok(Limited { backend, model, account: None });
         };
         let account = self.models.open_account(&self.provider, &self.profile, &settings)?;
-        let limited = RateLimitLayer::new(account.clone(), &model).layer(adapter);
-        let backend = Backend::new(self.provider.clone(), limited);
+        let limited = RateLimitLayer::new(account.clone(), &model).layer(backend);
+        backend = match circuit {
+            Some(circuit) => {
+                Backend::new(provider(), CircuitCheckLayer::new(circuit).layer(limited))
+            }
+            None => Backend::new(provider(), limited),
+        };
         Ok(Limited { backend, model, account: Some(account) })
     }
 
@@ -199,12 +211,6 @@ impl ModelBuilder {
         settings.params(&self.provider).map_err(invalid_setting("retry"))
     }
 
-    fn with_breaker(&self, backend: Backend, model: &str) -> Backend {
-        let scope = LimitScope::new(self.provider.clone(), &self.profile.credential).model(model);
-        let circuit = self.models.breakers().get(&scope);
-        Backend::new(self.provider.clone(), BreakerLayer::new(circuit).layer(backend))
-    }
-
     fn with_fallback(
         &self,
         primary: Backend,
@@ -230,8 +236,7 @@ impl ModelBuilder {
             let given = self.rate_limit.as_ref();
             loader.rate_limit = given.map(|given| given.is_enabled().unwrap_or(true).into());
         }
-        let Limited { backend, model, .. } = loader.rate_limited()?;
-        Ok(loader.with_breaker(backend, &model))
+        Ok(loader.rate_limited(true)?.backend)
     }
 
     fn with_retry(&self, backend: Backend, settings: &RetryParams) -> Backend {

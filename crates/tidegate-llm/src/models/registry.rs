@@ -208,7 +208,9 @@ impl Models {
         let mut cache = self.lock();
         let name = (provider.clone(), Arc::from(profile.credential.id()));
         if let Some(entry) = cache.accounts.get_mut(&name) {
-            if entry.limits != limits {
+            // A model that only turns limits on asks for none in particular.
+            let asks_for_limits = limits.is_some() || !settings.is_switch();
+            if entry.limits != limits && asks_for_limits {
                 self.inner.report_conflict(provider, entry, limits.as_ref())?;
             }
             return Ok(entry.account.clone());
@@ -222,7 +224,7 @@ impl Models {
             .account_limits(AccountLimits::default().for_all(limits.clone()))
             .pool(&pool)
             .observer(self.inner.observer.clone());
-        // Configured limits are used exactly; learned limits keep the default margin.
+        // Configured limits are used exactly; learned limits always have a margin.
         let builder = if settings.is_learned() { builder } else { builder.without_margin() };
         let failed = |source| LoadError::Account { provider: provider.clone(), source };
         let account = builder.build().map_err(failed)?;

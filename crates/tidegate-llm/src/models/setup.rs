@@ -36,7 +36,7 @@ impl ModelsBuilder {
                 connect: None,
                 backends: HashMap::new(),
                 profiles: HashMap::new(),
-                rate_limit: RateLimitSettings::defaults(),
+                rate_limit: false.into(),
                 retry: RetrySettings::default(),
                 fallback: FallbackSettings::default(),
                 observer: tracing_observer(),
@@ -88,10 +88,27 @@ impl ModelsBuilder {
         self
     }
 
-    /// Sets the settings of the rate-limit module: the section `[modules.rate_limit]`. Default:
-    /// off; for models that turn it on, 60 requests per minute with a burst of 60.
+    /// Sets the settings of the rate-limit module: the section `[modules.rate_limit]`. Without any
+    /// limit in them, as in an empty section, they are 60 requests per minute. Default: off; models
+    /// that turn it on learn their limits from what the provider reports.
+    ///
+    /// ```
+    /// use tidegate_llm::mock::Mock;
+    /// use tidegate_llm::models::Models;
+    /// use tidegate_llm::settings::RateLimitSettings;
+    ///
+    /// let limits = |models: Models| {
+    ///     let model = models.load_model("mock", "any").rate_limit(true).build()?;
+    ///     Ok::<_, tidegate_llm::models::LoadError>(model.account().unwrap().limits())
+    /// };
+    /// let builder = || Models::builder().backend("mock", Mock::new("mock"));
+    /// assert!(limits(builder().build())?.is_empty());
+    /// let section = limits(builder().rate_limit(RateLimitSettings::new()).build())?;
+    /// assert_eq!(section.account_limit().unwrap().0.to_string(), "requests_per_minute=60 burst=60");
+    /// # Ok::<(), tidegate_llm::models::LoadError>(())
+    /// ```
     pub fn rate_limit(mut self, settings: RateLimitSettings) -> Self {
-        self.inner.rate_limit = settings;
+        self.inner.rate_limit = settings.section();
         self
     }
 

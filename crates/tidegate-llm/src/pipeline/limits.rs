@@ -61,6 +61,8 @@ impl Limits {
             let dimension = Dimension::RequestsPerDay;
             add(dimension, dimension.name(), limiter.map_err(Into::into));
         }
+        // Of a wait for both, the part for requests is what goes beyond the tokens (R97).
+        limiters.sort_by_key(|(dimension, _)| !dimension.counts_tokens());
         let concurrency = constraint.concurrency().map(|limit| limit.get().into());
         Self { engine, limiters, concurrency }
     }

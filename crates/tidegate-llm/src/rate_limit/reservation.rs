@@ -4,6 +4,7 @@ mod refusal;
 mod text_counter;
 mod usage_so_far;
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -176,25 +177,44 @@ impl Reservation {
         self.call.as_ref().map_or(Duration::ZERO, |call| call.grant.permit.waited())
     }
 
-    /// Returns what the call waited for, by dimension name or `concurrency`, longest first.
+    /// Returns what the call waited for, by dimension name or `concurrency`, longest first. A part
+    /// for requests is the time beyond the wait for tokens.
     #[must_use]
     pub fn waited_for(&self) -> Vec<(&'static str, Duration)> {
         let Some(call) = &self.call else { return Vec::new() };
-        call.grant
-            .permit
-            .wait_parts()
-            .iter()
-            .map(|part| (call.name_of(&part.limit), part.time))
-            .collect()
+        let mut named: Vec<(&'static str, Duration)> = Vec::new();
+        for part in call.grant.permit.wait_parts() {
+            let name = call.name_of(&part.limit);
+            match named.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, time)) => *time += part.time,
+                None => named.push((name, part.time)),
+            }
+        }
+        named.sort_by_key(|(_, time)| Reverse(*time));
+        named
+    }
+
+    /// Returns the limit that the call waited for longest, if it waited.
+    pub(super) fn limited_by(&self) -> Option<&'static str> {
+        self.waited_for().first().map(|(name, _)| *name)
     }
 
     /// Part of the wait that was for tokens.
     pub(super) fn waited_for_tokens(&self) -> Duration {
+        self.waited_where(|call, limit| {
+            call.charge_to(limit).is_some_and(|charge| charge.tracker.counts_tokens())
+        })
+    }
+
+    /// Part of the wait that was for a slot.
+    pub(super) fn waited_for_slot(&self) -> Duration {
+        self.waited_where(|_, limit| limit == WaitPart::CONCURRENCY)
+    }
+
+    fn waited_where(&self, is_meant: impl Fn(&ActiveCall, &str) -> bool) -> Duration {
         let Some(call) = &self.call else { return Duration::ZERO };
         let parts = call.grant.permit.wait_parts().iter();
-        let counts_tokens =
-            |limit| call.charge_to(limit).is_some_and(|charge| charge.tracker.counts_tokens());
-        parts.filter(|part| counts_tokens(&*part.limit)).map(|part| part.time).sum()
+        parts.filter(|part| is_meant(call, &part.limit)).map(|part| part.time).sum()
     }
 
     /// Returns the reserved tokens, input and output.

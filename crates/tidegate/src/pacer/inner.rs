@@ -20,7 +20,7 @@ use super::pending_acquire::{Block, ChargeResult, PendingAcquire, holds_slots, i
 use super::permit::OnDrop;
 use super::pool::{PoolHandle, PoolMember, SlotPool, SlotRequest};
 use super::scheduler::slab::{Id, Slab};
-use super::scheduler::wait_attribution::WaitPart;
+use super::scheduler::wait_attribution::{Causes, WaitPart};
 use super::scheduler::waiter::{Removed, WaitError};
 use super::scheduler::{NextAction, Scheduler};
 use crate::live_limit::LimitWatcher;
@@ -358,7 +358,8 @@ impl State {
         let pending = self.scheduler.pending(id);
         let has_entered = pending.is_none_or(|pending| pending.try_enter_groups(&self.weak_self));
         if !has_entered {
-            self.scheduler.park(id, WaitPart::CONCURRENCY, None, now);
+            let slot = (WaitPart::CONCURRENCY.into(), None);
+            self.scheduler.park(id, &Causes::from_iter([slot]), None, now);
         }
         has_entered
     }
@@ -441,10 +442,6 @@ impl State {
 
     /// Applies the result of trying the head.
     pub(super) fn apply(&mut self, id: Id, result: ChargeResult, now: Time) {
-        let by = |state: &Self, index: usize| {
-            let pending = state.scheduler.pending(id);
-            pending.map(|pending| pending.claims[index].limit()).unwrap_or_default()
-        };
         match result {
             ChargeResult::Granted { receipt, charged, lease, .. } => {
                 let Some(pending) = self.scheduler.pending(id) else { return };
@@ -455,13 +452,17 @@ impl State {
                     pending.set_charged(&charged);
                 }
             }
-            ChargeResult::Blocked(Block { index, per_tenant, wait, .. }) => {
-                let by = by(self, index);
+            ChargeResult::Blocked(Block { causes, per_tenant, wait, .. }) => {
+                let Some(pending) = self.scheduler.pending(id) else { return };
+                let named = |(index, wait): (usize, Option<Duration>)| {
+                    (pending.claims[index].limit().into(), instant_after(wait, now))
+                };
+                let by: Causes = causes.into_iter().map(named).collect();
                 let until = instant_after(wait, now);
                 if per_tenant {
                     self.scheduler.park(id, &by, until, now);
                 } else {
-                    self.scheduler.block(id, &by, until, now);
+                    self.scheduler.block(id, by, until, now);
                 }
             }
             ChargeResult::NeverFits(index) => self.scheduler.fail(id, WaitError::NeverFits(index)),

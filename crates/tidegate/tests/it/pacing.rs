@@ -1,6 +1,7 @@
 //! Waiting: order, fairness, deadlines, cancellation and concurrency; under virtual time wherever
 //! time matters.
 
+mod attribution;
 mod callers;
 mod cancel;
 mod clocks;
