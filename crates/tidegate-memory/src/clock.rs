@@ -25,7 +25,7 @@ mod source;
 mod ticks;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Instant, SystemTime};
 
 use tidegate_core::{Time, WallTime};
@@ -36,12 +36,25 @@ pub use manual::ManualClock;
 #[doc(hidden)]
 pub use source::ClockSource;
 
+/// Is told that a clock was moved.
+pub trait ClockListener: Send + Sync {
+    /// The clock was moved, forwards or backwards.
+    fn clock_moved(&self);
+}
+
 /// A source of time for a store.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// Returns a time that is not affected by setting the wall clock.
     fn now(&self) -> Time;
     /// Returns the wall time. Only calendar quotas use it.
     fn wall(&self) -> WallTime;
+    /// Tells `listener` of every move, for as long as it lives, if the clock moves only when told.
+    /// Returns whether it does: waits on such a clock use no timers. Default: no, the clock moves
+    /// by itself.
+    fn listen(&self, listener: Weak<dyn ClockListener>) -> bool {
+        let _ = listener;
+        false
+    }
     /// Converts into the representation used by stores, which reads clocks of this crate without a
     /// virtual call.
     #[doc(hidden)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use tidegate_core::decide::{self, DecisionMode};
@@ -13,7 +13,7 @@ use tidegate_core::{
 };
 
 use crate::builder::{MemoryStoreBuilder, Overflow, Sizes};
-use crate::clock::ClockSource;
+use crate::clock::{ClockListener, ClockSource};
 use crate::operation::LeaseAction;
 use crate::operation::bare_decision::BareDecision;
 use crate::side_table::SideTable;
@@ -215,6 +215,13 @@ impl MemoryStore {
     #[must_use]
     pub fn now(&self) -> Time {
         self.clock.now_ordered()
+    }
+
+    /// Tells `listener` of every move of the clock, if it moves only when told, and returns whether
+    /// it does. Otherwise waits need timers.
+    #[must_use]
+    pub fn listen_to_clock(&self, listener: Weak<dyn ClockListener>) -> bool {
+        self.clock.listen(listener)
     }
 
     /// Removes keys whose bucket has been full for `max_idle`, and releases memory. Returns the

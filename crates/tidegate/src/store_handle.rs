@@ -5,12 +5,12 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use tidegate_core::{Operation, Store, StoreError, StoreResponse, StoreResponses, Time, WallTime};
 use tidegate_memory::MemoryStore;
-use tidegate_memory::clock::{Clock as _, wall_now};
+use tidegate_memory::clock::{Clock as _, ClockListener, wall_now};
 
 /// Where the buckets of an [`Engine`](crate::Engine) are stored. Cheap to clone; clones refer to
 /// the same store.
@@ -178,6 +178,15 @@ impl StoreClock {
         match &store.0 {
             Kind::Local(store) => Self::Store(store.clone()),
             Kind::Shared(_) => Self::Own(Default::default()),
+        }
+    }
+
+    /// Tells `listener` of every move, if the clock moves only when told, and returns whether it
+    /// does.
+    pub(crate) fn listen(&self, listener: Weak<dyn ClockListener>) -> bool {
+        match self {
+            Self::Store(store) => store.listen_to_clock(listener),
+            Self::Own(_) => false,
         }
     }
 

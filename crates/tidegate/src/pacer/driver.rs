@@ -33,6 +33,10 @@ use shared::HeadCall;
 /// so that a permit that follows soon finds it running; it ends the next time it wakes.
 const MAX_SLEEP_WITH_LEASES: Duration = Duration::from_secs(10);
 
+/// Sleeps of a driver whose clock stands still.
+const MIN_BACKOFF: Duration = Duration::from_millis(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(1);
+
 /// The drivers of one pacer.
 #[derive(Debug, Default)]
 pub(super) struct Drivers {
@@ -82,6 +86,11 @@ impl Drivers {
     /// No drivers: the owner of the pacer advances it.
     pub(super) fn manual() -> Self {
         Self { is_manual: true, ..Self::default() }
+    }
+
+    /// Whether the owner of the pacer advances it.
+    pub(super) const fn is_manual(&self) -> bool {
+        self.is_manual
     }
 
     /// Makes sure that a waiter on `executor` has a driver there: that of its slot if it still
@@ -256,6 +265,11 @@ struct DriverContext {
 }
 
 impl DriverContext {
+    /// Time of the store; `None` once the pacer is gone.
+    fn now(&self) -> Option<Time> {
+        Some(self.inner.upgrade()?.now())
+    }
+
     /// Renews what is due, advances the queue, and returns what to do next.
     fn run_once(&self) -> DriverAction {
         let Some(inner) = self.inner.upgrade() else { return DriverAction::Stop };
@@ -282,6 +296,8 @@ impl DriverContext {
             return DriverAction::CallStore(Box::new(head_call));
         }
         let now = inner.now();
+        // A clock that is moved by hand tells when it was.
+        let until = until.filter(|_| !inner.has_manual_clock);
         let sleep = until.map(|until| until.since(now));
         DriverAction::Sleep([sleep, max_sleep].into_iter().flatten().min())
     }
@@ -311,6 +327,7 @@ impl Drop for RunningDriver {
 #[cfg(feature = "tokio")]
 async fn drive_on_tokio(context: DriverContext, notifier: Arc<tokio::sync::Notify>) {
     let driver = RunningDriver(context);
+    let mut backoff = Backoff::default();
     loop {
         match driver.0.run_once() {
             DriverAction::Stop => return,
@@ -323,7 +340,9 @@ async fn drive_on_tokio(context: DriverContext, notifier: Arc<tokio::sync::Notif
             }
             DriverAction::Sleep(None) => notifier.notified().await,
             DriverAction::Sleep(Some(span)) => {
-                let _ = tokio::time::timeout(span, notifier.notified()).await;
+                let (span, before) = (backoff.at_least(span), driver.0.now());
+                let is_notified = tokio::time::timeout(span, notifier.notified()).await.is_ok();
+                backoff.slept(is_notified || driver.0.now() != before);
             }
         }
     }
@@ -359,7 +378,29 @@ async fn call_and_watch(
 
 fn drive_on_thread(context: DriverContext, notifier: &ThreadNotifier) {
     let driver = RunningDriver(context);
+    let mut backoff = Backoff::default();
     while let DriverAction::Sleep(span) = driver.0.run_once() {
-        notifier.wait(span);
+        let before = driver.0.now();
+        notifier.wait(span.map(|span| backoff.at_least(span)));
+        backoff.slept(driver.0.now() != before);
+    }
+}
+
+/// Longer and longer sleeps while the clock of the store stands still, which would otherwise be
+/// polled as often as the shortest timer fires.
+#[derive(Debug, Default)]
+struct Backoff(Duration);
+
+impl Backoff {
+    fn at_least(&self, span: Duration) -> Duration {
+        span.max(self.0)
+    }
+
+    /// Records whether something happened during a sleep: the clock moved, or a notification came.
+    fn slept(&mut self, is_useful: bool) {
+        self.0 = match is_useful {
+            true => Duration::ZERO,
+            false => (self.0 * 2).clamp(MIN_BACKOFF, MAX_BACKOFF),
+        };
     }
 }

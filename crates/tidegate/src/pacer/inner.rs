@@ -22,6 +22,7 @@ use super::scheduler::slab::{Id, Slab};
 use super::scheduler::wait_attribution::WaitPart;
 use super::scheduler::waiter::{Removed, WaitError};
 use super::scheduler::{NextAction, Scheduler};
+use crate::clock::ClockListener;
 use crate::live_limit::LimitWatcher;
 use crate::store_handle::{StoreClock, StoreHandle, now_or_never};
 use crate::sync::{Mutex, MutexGuard};
@@ -30,6 +31,8 @@ use crate::sync::{Mutex, MutexGuard};
 pub(super) struct PacerInner {
     store: StoreHandle,
     clock: StoreClock,
+    /// Whether the clock moves only when told, so that waits use no timers.
+    pub(super) has_manual_clock: bool,
     /// The tenant of requests that name none.
     default_tenant: Arc<str>,
     state: Mutex<State>,
@@ -120,10 +123,12 @@ impl PacerInner {
             abandoned: Vec::new(),
             head_in_call: None,
         };
-        Arc::new_cyclic(|inner| {
+        Arc::new_cyclic(|inner: &Weak<Self>| {
+            // A pacer that its owner drives is polled by the owner.
+            let has_manual_clock = !state.drivers.is_manual() && clock.listen(inner.clone());
             let pool = member.map(|member| member.handle(inner.clone()));
             let state = Mutex::new(State { pool, weak_self: inner.clone(), ..state });
-            Self { store, clock, default_tenant: "".into(), state }
+            Self { store, clock, has_manual_clock, default_tenant: "".into(), state }
         })
     }
 
@@ -336,6 +341,14 @@ impl PacerInner {
             claim.live_limit.notify_watchers();
         }
         settlement
+    }
+}
+
+impl ClockListener for PacerInner {
+    /// Grants what is due. Leases are renewed by their drivers, so that those of a runtime that is
+    /// gone end.
+    fn clock_moved(&self) {
+        self.update(|state| state.drivers.notify_all());
     }
 }
 
