@@ -64,7 +64,7 @@ impl<'a> RetryState<'a> {
             return;
         }
         self.policy.counters.recovered(retries);
-        self.policy.observer.recovered(&self.policy.provider, retries);
+        self.policy.observers.get().recovered(&self.policy.provider, retries);
         let what = if self.rate_limited { "Rate limit" } else { "Call" };
         let function = &self.policy.function;
         if let Some(suppressed) = self.policy.next_log_line() {
@@ -86,7 +86,7 @@ impl<'a> RetryState<'a> {
         }
         self.unreachable = if error.is_unreachable() { self.unreachable + 1 } else { 0 };
         let next = self.next(error);
-        self.policy.observer.failed(&self.policy.provider, error.class(), made, next.ok());
+        self.policy.observers.get().failed(&self.policy.provider, error.class(), made, next.ok());
         match next {
             Ok(delay) => {
                 let what = if error.is_rate_limit() { "Rate limit hit" } else { "Call failed" };
