@@ -25,6 +25,7 @@
 //! [`CallError::NoPermit`]: crate::CallError::NoPermit
 //! [`CallError::CircuitOpen`]: crate::CallError::CircuitOpen
 
+mod any_error;
 mod budget;
 mod counters;
 mod layer;
