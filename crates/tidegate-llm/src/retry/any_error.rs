@@ -100,7 +100,10 @@ impl RetryLayer {
         mut attempt: impl FnMut() -> Result<T, E>,
     ) -> Result<T, E> {
         let call = |_| std::future::ready(classified(attempt(), &classify));
-        let pause = |delay| std::future::ready(block(delay));
+        let pause = |delay| {
+            block(delay);
+            std::future::ready(())
+        };
         let retries = run_within_pausing(&self.policy, self.time_budget(), call, pause);
         match now_or_never(retries) {
             Some(result) => result.map_err(unclassified),
