@@ -19,6 +19,7 @@ pub(crate) use error::BoxError;
 pub use error::CallError;
 pub(crate) use limit_scope::LimitScope;
 pub use response::CallResponse;
+pub(crate) use response::ResponsePermit;
 
 /// A chat and the options for sending it. Cheap to clone, since every attempt takes a clone.
 ///

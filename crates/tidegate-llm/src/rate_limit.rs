@@ -50,6 +50,7 @@ pub use limit_view::{LimitView, QueueView};
 pub use limits::AccountLimits;
 pub use model_name::bounded as bounded_model_name;
 pub use reservation::Reservation;
+pub(crate) use reservation::UsageSoFar;
 #[cfg(test)]
 pub(crate) use service::RateLimit;
 pub use service::RateLimitLayer;

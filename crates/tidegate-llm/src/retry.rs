@@ -28,6 +28,7 @@
 //! [`CallError::QuotaExhausted`]: crate::CallError::QuotaExhausted
 //! [`CallError::CircuitOpen`]: crate::CallError::CircuitOpen
 
+mod any_error;
 mod budget;
 mod counters;
 mod layer;

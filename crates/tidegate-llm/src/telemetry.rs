@@ -15,11 +15,13 @@ use tidegate_providers::{Class, Provider};
 mod counter;
 #[cfg(feature = "metrics")]
 mod metrics_observer;
+mod observers;
 mod stage_guard;
 
 pub(crate) use counter::Counter;
 #[cfg(feature = "metrics")]
 pub use metrics_observer::metrics_observer;
+pub(crate) use observers::Observers;
 pub(crate) use stage_guard::{Stage, StageGuard};
 
 /// A permit that was granted.

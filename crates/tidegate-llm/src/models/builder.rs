@@ -245,7 +245,7 @@ impl ModelBuilder {
             .base_delay(settings.base)
             .max_delay(settings.cap)
             .with_budget(&self.models.budgets().get(&self.provider))
-            .observer(self.models.inner.observer.clone());
+            .observer(self.models.inner.observers.get().clone());
         Backend::new(self.provider.clone(), layer.layer(backend))
     }
 }

@@ -22,7 +22,7 @@ use crate::plan::{Constraint, InvalidSettings};
 use crate::rate_limit::{Account, AccountLimits, default_concurrency, local_engine, log_pool};
 use crate::retry::Budgets;
 use crate::settings::{FallbackSettings, RateLimitSettings, RetrySettings, resolve_concurrency};
-use crate::telemetry::Observer;
+use crate::telemetry::Observers;
 
 /// A service that answers calls.
 pub(super) type Backend = fallback::Target<Call, CallResponse>;
@@ -60,7 +60,7 @@ pub(super) struct Inner {
     pub(super) rate_limit: RateLimitSettings,
     pub(super) retry: RetrySettings,
     pub(super) fallback: FallbackSettings,
-    pub(super) observer: Arc<dyn Observer>,
+    pub(super) observers: Observers,
     pub(super) cap: NonZeroU32,
     pub(super) strict: bool,
     /// `None`: the registry has its own engine, replaced when the cache is cleared.
@@ -223,7 +223,7 @@ impl Models {
             .dialect(dialect)
             .account_limits(AccountLimits::default().for_all(limits.clone()))
             .pool(&pool)
-            .observer(self.inner.observer.clone());
+            .observer(self.inner.observers.get().clone());
         // Configured limits are used exactly; learned limits always have a margin.
         let builder = if settings.is_learned() { builder } else { builder.without_margin() };
         let failed = |source| LoadError::Account { provider: provider.clone(), source };

@@ -21,7 +21,7 @@ use crate::rate_limit::local_engine;
 use crate::settings::{
     DEFAULT_CONCURRENCY_CAP, FallbackSettings, RateLimitSettings, RetrySettings,
 };
-use crate::telemetry::{Observer, tracing_observer};
+use crate::telemetry::{Observer, Observers};
 
 /// Builder of [`Models`].
 #[must_use = "call `build` to create the registry"]
@@ -39,7 +39,7 @@ impl ModelsBuilder {
                 rate_limit: false.into(),
                 retry: RetrySettings::default(),
                 fallback: FallbackSettings::default(),
-                observer: tracing_observer(),
+                observers: Observers::default(),
                 cap: DEFAULT_CONCURRENCY_CAP,
                 strict: false,
                 engine: None,
@@ -139,9 +139,10 @@ impl ModelsBuilder {
         self
     }
 
-    /// Sets the observer. Default: [`tracing_observer`].
+    /// Adds an observer. Default: [`tracing_observer`](crate::telemetry::tracing_observer), if none
+    /// is added.
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.inner.observer = observer;
+        self.inner.observers.add(observer);
         self
     }
 

@@ -127,7 +127,7 @@ impl PlanRequest {
         self.endpoint.as_ref().map(Endpoint::as_str)
     }
 
-    pub(super) fn model_or_default(&self) -> &str {
+    pub(crate) fn model_or_default(&self) -> &str {
         self.model_name().unwrap_or(DEFAULT_MODEL)
     }
 }

@@ -15,7 +15,7 @@ use super::constraint::Constraint;
 pub(super) const FREE: &str = "free";
 
 /// Normalises the name of a tier, which is case-insensitive.
-pub(super) fn tier_name(name: &str) -> String {
+pub(crate) fn tier_name(name: &str) -> String {
     name.trim().to_lowercase()
 }
 

@@ -14,7 +14,7 @@ use tidegate::pacer::{Permit, PermitOutcome, WaitPart};
 use tidegate_core::Time;
 use tidegate_providers::{Class, Dimension, Event, ReportedLimits, Usage};
 
-use usage_so_far::UsageSoFar;
+pub(crate) use usage_so_far::UsageSoFar;
 
 use super::call_queue::{CallQueue, INLINE};
 use super::charge_inference::SentCall;
@@ -22,7 +22,7 @@ use super::limit_tracker::{ChargeMark, LimitKind, LimitTracker};
 use super::limit_view::ReportOrigin;
 use super::model_limits::{Epoch, ModelLimits};
 use super::token_accounting::{Amounts, OutputCharge, TokenAccounting};
-use crate::call::{CallError, ExtraInput};
+use crate::call::{CallError, ExtraInput, ResponsePermit};
 use crate::telemetry::{Stage, StageGuard};
 
 /// A longer `Retry-After` is treated as an exhausted quota, not as a wait.
@@ -449,6 +449,20 @@ impl ActiveCall {
             }
             (sent_call.rule, inference.rule())
         })
+    }
+}
+
+impl ResponsePermit for Reservation {
+    fn record_event(&mut self, event: &Event) {
+        self.record_event(event);
+    }
+
+    fn complete(self: Box<Self>, usage: Option<Usage>) {
+        Self::complete(*self, usage);
+    }
+
+    fn interrupted(self: Box<Self>, error: &CallError, usage: Option<Usage>) {
+        Self::interrupted(*self, error, usage);
     }
 }
 

@@ -154,9 +154,10 @@ impl RetryLayer {
         self.with(|policy| policy.random = random)
     }
 
-    /// Sets the observer. Default: [`tracing_observer`](crate::telemetry::tracing_observer).
+    /// Adds an observer. Default: [`tracing_observer`](crate::telemetry::tracing_observer), if none
+    /// is added.
     pub fn observer(self, observer: Arc<dyn Observer>) -> Self {
-        self.with(|policy| policy.observer = observer)
+        self.with(|policy| policy.observers.add(observer))
     }
 
     fn with(mut self, set: impl FnOnce(&mut Policy)) -> Self {

@@ -64,7 +64,7 @@ impl<'a> RetryState<'a> {
             return;
         }
         self.policy.counters.recovered(retries);
-        self.policy.observer.recovered(&self.policy.provider, retries);
+        self.policy.observers.get().recovered(&self.policy.provider, retries);
         let what = if self.rate_limited { "Rate limit" } else { "Call" };
         let function = &self.policy.function;
         if let Some(suppressed) = self.policy.next_log_line() {
@@ -91,7 +91,8 @@ impl<'a> RetryState<'a> {
         let next = self.next(error);
         // What our own limits or circuit breaker refused says nothing about the provider.
         if !error.is_refusal() && !error.is_wait() {
-            self.policy.observer.failed(&self.policy.provider, error.class(), made, next.ok());
+            let observer = self.policy.observers.get();
+            observer.failed(&self.policy.provider, error.class(), made, next.ok());
         }
         match next {
             Ok(delay) => {

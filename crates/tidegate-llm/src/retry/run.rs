@@ -168,12 +168,28 @@ impl From<GaveUp<Self>> for CallError {
 pub(crate) async fn run_within<T, E, F, A>(
     policy: &Policy,
     time: TimeBudget,
-    mut call: F,
+    call: F,
 ) -> Result<T, GaveUp<E>>
 where
     E: Retryable,
     F: FnMut(Attempt) -> A,
     A: Future<Output = Result<T, E>>,
+{
+    run_within_pausing(policy, time, call, sleep).await
+}
+
+/// Does the same as [`run_within`], with delays made by `pause`.
+pub(super) async fn run_within_pausing<T, E, F, A, P>(
+    policy: &Policy,
+    time: TimeBudget,
+    mut call: F,
+    pause: impl Fn(Duration) -> P,
+) -> Result<T, GaveUp<E>>
+where
+    E: Retryable,
+    F: FnMut(Attempt) -> A,
+    A: Future<Output = Result<T, E>>,
+    P: Future<Output = ()>,
 {
     let mut state = RetryState::start(policy, time);
     let mut before = None;
@@ -187,7 +203,7 @@ where
         };
         match state.failed(&error) {
             Ok(delay) => {
-                sleep(delay).await;
+                pause(delay).await;
                 policy.counters.slept(delay);
                 before = (!error.is_wait()).then_some(error).or(before);
             }

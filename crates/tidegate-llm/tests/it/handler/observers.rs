@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use tidegate_llm::pipeline::{Planned, RateLimitHandler};
-use tidegate_llm::plan::{Inference, PlanRequest, by_user};
+use tidegate_llm::pipeline::{Planned, RateLimitHandler, by_user};
+use tidegate_llm::plan::{Inference, PlanRequest};
 use tidegate_llm::telemetry::{Acquired, Observer};
 use tidegate_providers::Provider;
 
@@ -36,8 +36,9 @@ async fn observed(handler: RateLimitHandler, users: &[&str]) -> Vec<(String, Str
 
 #[tokio::test(start_paused = true)]
 async fn custom_keys_are_hashed_and_the_provider_is_not() {
-    let by_name =
-        |_: &Provider, request: &PlanRequest| vec![request.user_name().unwrap_or("?").to_owned()];
+    let by_name = |_: &Provider, planned: &Planned<()>| {
+        vec![planned.request.user_name().unwrap_or("?").to_owned()]
+    };
     let handler = RateLimitHandler::new().key_extractor(by_name);
     let labels =
         observed(handler, &["ann@example.com", "bob@example.com", "ann@example.com"]).await;
@@ -48,6 +49,36 @@ async fn custom_keys_are_hashed_and_the_provider_is_not() {
     }
     assert_ne!(ann, bob);
     assert_eq!(ann, again, "one key has one hash");
+}
+
+/// A second observer, such as one for metrics, does not replace the first.
+#[tokio::test(start_paused = true)]
+async fn all_observers_of_a_handler_are_notified() {
+    let first = Arc::new(Labels::default());
+    let handler = RateLimitHandler::new().observer(first.clone());
+    let second = observed(handler, &["ann", "bob"]).await;
+    assert_eq!(second.len(), 2);
+    assert_eq!(*first.0.lock().unwrap(), second);
+}
+
+/// A permit says what its command waited for, and how many others wait or are in flight.
+#[tokio::test(start_paused = true)]
+async fn permits_name_the_limit_that_was_waited_for() {
+    #[derive(Debug, Default)]
+    struct Causes(Mutex<Vec<(Option<&'static str>, u64)>>);
+
+    impl Observer for Causes {
+        fn acquired(&self, acquired: &Acquired<'_>) {
+            self.0.lock().unwrap().push((acquired.limited_by, acquired.in_flight));
+        }
+    }
+
+    let causes = Arc::new(Causes::default());
+    let handler = RateLimitHandler::new().observer(causes.clone());
+    let first = handler.handle(Planned::new((), plan(per_minute(60)))).await;
+    let second = handler.handle(Planned::new((), plan(per_minute(60)))).await;
+    assert_eq!(*causes.0.lock().unwrap(), [(None, 1), (Some("requests"), 2)]);
+    drop((first, second));
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,8 +95,8 @@ async fn default_keys_are_not_hashed() {
 
 #[tokio::test(start_paused = true)]
 async fn any_function_can_derive_keys_from_the_inferred_provider() {
-    let by_tier = |provider: &Provider, request: &PlanRequest| {
-        vec![provider.to_string(), format!("{:?}", request.tier_name())]
+    let by_tier = |provider: &Provider, planned: &Planned<()>| {
+        vec![provider.to_string(), format!("{:?}", planned.request.tier_name())]
     };
     let own = Inference::default().contains("gpt", "mine");
     let handler = RateLimitHandler::new().inference(own).key_extractor(by_tier).show_keys();
