@@ -30,7 +30,7 @@ pub(crate) use key::KeyExtractor;
 pub use key::{by_endpoint, by_model, by_user};
 pub use planner::{DEFAULT_MODEL, PlanRequest, Planner};
 pub use raw::RawConstraint;
-pub use tier::TierTable;
+pub use tier::{TierRow, TierTable};
 pub use violation::InvalidSettings;
 pub(crate) use violation::{Checks, Rule, burst, rate};
 

@@ -49,6 +49,7 @@ pub use footprint::account_footprint;
 pub use limit_view::{LimitView, QueueView};
 pub use limits::AccountLimits;
 pub use model_name::bounded as bounded_model_name;
+pub(crate) use model_pattern::ModelPattern;
 pub use reservation::Reservation;
 #[cfg(test)]
 pub(crate) use service::RateLimit;
