@@ -118,7 +118,8 @@ impl ModelBuilder {
             backend = self.with_retry(backend, &self.retry_params()?);
             modules.insert(0, "Retry");
         }
-        let info = ModelInfo { provider: self.provider, model, modules, account };
+        let max_wait = self.profile.max_wait;
+        let info = ModelInfo { provider: self.provider, model, modules, account, max_wait };
         Ok(Model::new(backend, info))
     }
 
@@ -160,10 +161,11 @@ impl ModelBuilder {
         self.models.connect(provider, target, &profile)
     }
 
-    /// Returns the settings of the rate-limit module, or `None` if it is off. Settings given for a
-    /// model turn a module on unless they say otherwise; the same holds for the other modules.
+    /// Returns the settings of the rate-limit module, or `None` if it is off: those of the registry,
+    /// overridden by those of the provider and then of the model. Settings given for a model turn a
+    /// module on unless they say otherwise; the same holds for the other modules.
     fn rate_limit_settings(&self) -> Option<RateLimitSettings> {
-        let registry = self.models.inner.rate_limit.clone();
+        let registry = self.models.inner.rate_limit.clone().merged(&self.profile.rate_limit);
         let (settings, given) = match &self.rate_limit {
             Some(given) => (registry.merged(given), given.is_enabled().unwrap_or(true)),
             None => (registry.clone(), registry.is_enabled().unwrap_or(false)),
@@ -172,7 +174,7 @@ impl ModelBuilder {
     }
 
     fn retry_settings(&self) -> Option<RetrySettings> {
-        let registry = self.models.inner.retry;
+        let registry = self.models.inner.retry.merged(&self.profile.retry);
         let on = match &self.retry {
             Some(given) => given.is_enabled().unwrap_or(true),
             None => registry.is_enabled().unwrap_or(false),
@@ -181,7 +183,7 @@ impl ModelBuilder {
     }
 
     fn fallback_settings(&self) -> Option<FallbackSettings> {
-        let registry = self.models.inner.fallback.clone();
+        let registry = self.models.inner.fallback.clone().merged(&self.profile.fallback);
         let (settings, on) = match &self.fallback {
             Some(given) => (registry.merged(given), given.enabled.unwrap_or(true)),
             None => (registry.clone(), registry.enabled.unwrap_or(false)),
@@ -191,7 +193,7 @@ impl ModelBuilder {
 
     /// Returns the checked retry settings. The attempt timeout applies even if retries are off.
     fn retry_params(&self) -> Result<RetryParams, LoadError> {
-        let registry = self.models.inner.retry;
+        let registry = self.models.inner.retry.merged(&self.profile.retry);
         let settings = match &self.retry {
             Some(given) => registry.merged(given),
             None => registry,
@@ -200,8 +202,9 @@ impl ModelBuilder {
     }
 
     fn with_breaker(&self, backend: Backend, model: &str) -> Backend {
+        let Some(settings) = self.profile.breaker else { return backend };
         let scope = LimitScope::new(self.provider.clone(), &self.profile.credential).model(model);
-        let circuit = self.models.breakers().get(&scope);
+        let circuit = self.models.breakers().get(&scope, settings);
         Backend::new(self.provider.clone(), BreakerLayer::new(circuit).layer(backend))
     }
 

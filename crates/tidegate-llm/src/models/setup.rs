@@ -63,6 +63,7 @@ impl ModelsBuilder {
             let http = http.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let mut adapter =
                 Adapter::new(http, provider.clone(), target).rules(profile.rules.clone());
+            adapter = adapter.request_extensions(profile.extensions.clone());
             if let Some(span) = profile.timeout {
                 adapter = adapter.timeout(span);
             }
