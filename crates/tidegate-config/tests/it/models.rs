@@ -101,8 +101,8 @@ impl Log {
 /// R26, R51: a file to a model. With a burst of 5 and one call per second, the 100th call waits 95
 /// seconds, and each of the 95 that wait is logged.
 ///
-/// Setting: modules.rate_limit.enabled, modules.rate_limit.requests_per_minute,
-/// modules.rate_limit.burst_capacity
+/// Setting: modules.rate_limit.enabled, modules.rate_limit.requests_per_minute
+/// Setting: modules.rate_limit.burst_capacity
 #[tokio::test(start_paused = true)]
 async fn model_follows_the_rate_limits_of_a_file() {
     let log = Log::default();
@@ -193,8 +193,8 @@ async fn layers_of_a_model_have_their_precedence() {
     }
 }
 
-/// Setting: modules.retry.enabled, modules.retry.max_delay, modules.fallback.enabled,
-/// modules.fallback.chain
+/// Setting: modules.retry.enabled, modules.retry.max_delay
+/// Setting: modules.fallback.enabled, modules.fallback.chain
 #[tokio::test(start_paused = true)]
 async fn model_is_retried_and_falls_back_as_a_file_says() {
     let failing = Mock::new("openai").always(Step::fail(Class::Transient));
