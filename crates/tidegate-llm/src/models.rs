@@ -24,8 +24,8 @@ pub use profile::Profile;
 pub use registry::Models;
 pub use setup::ModelsBuilder;
 
-/// Starts to load a model from the registry of this process. See [`Models::load_model`]. Errors are
-/// returned by [`ModelBuilder::build`].
+/// Starts to load a model from the registry of this process ([`Models::global`]). See
+/// [`Models::load_model`]. Errors are returned by [`ModelBuilder::build`].
 #[cfg(feature = "client")]
 pub fn load_model<'m>(
     provider: impl Into<crate::Provider>,

@@ -26,8 +26,8 @@ pub(crate) use daily::Daily;
 pub use inference::{Inference, UNKNOWN_PROVIDER};
 pub use planner::{DEFAULT_MODEL, PlanRequest, Planner};
 pub use raw::RawConstraint;
-pub use tier::TierTable;
 pub(crate) use tier::tier_name;
+pub use tier::{TierRow, TierTable};
 pub use violation::InvalidSettings;
 pub(crate) use violation::{Checks, Rule, burst, rate};
 

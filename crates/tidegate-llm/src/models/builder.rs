@@ -117,7 +117,8 @@ impl ModelBuilder {
             backend = self.with_retry(backend, &self.retry_params()?);
             modules.insert(0, "Retry");
         }
-        let info = ModelInfo { provider: self.provider, model, modules, account };
+        let max_wait = self.profile.max_wait;
+        let info = ModelInfo { provider: self.provider, model, modules, account, max_wait };
         Ok(Model::new(backend, info))
     }
 
@@ -126,9 +127,9 @@ impl ModelBuilder {
         let model = self.model_name()?;
         let provider = || self.provider.clone();
         let mut backend = self.adapter(&model)?;
-        let circuit = has_breaker.then(|| {
+        let circuit = self.profile.breaker.filter(|_| has_breaker).map(|settings| {
             let scope = LimitScope::new(provider(), &self.profile.credential).model(&model);
-            self.models.breakers().get(&scope)
+            self.models.breakers().get(&scope, settings)
         });
         if let Some(circuit) = &circuit {
             backend = Backend::new(provider(), BreakerLayer::new(circuit.clone()).layer(backend));
@@ -172,10 +173,15 @@ impl ModelBuilder {
         self.models.connect(provider, target, &profile)
     }
 
-    /// Returns the settings of the rate-limit module, or `None` if it is off. Settings given for a
-    /// model turn a module on unless they say otherwise; the same holds for the other modules.
+    /// Returns the settings of the rate-limit module, or `None` if it is off: those of the registry,
+    /// overridden by those of the provider and then of the model. Settings given for a model turn a
+    /// module on unless they say otherwise; the same holds for the other modules.
     fn rate_limit_settings(&self) -> Option<RateLimitSettings> {
         let registry = self.models.inner.rate_limit.clone();
+        let registry = match &self.profile.rate_limit {
+            Some(given) => registry.merged(given),
+            None => registry,
+        };
         let (settings, given) = match &self.rate_limit {
             Some(given) => (registry.merged(given), given.is_enabled().unwrap_or(true)),
             None => (registry.clone(), registry.is_enabled().unwrap_or(false)),
@@ -184,7 +190,7 @@ impl ModelBuilder {
     }
 
     fn retry_settings(&self) -> Option<RetrySettings> {
-        let registry = self.models.inner.retry;
+        let registry = self.models.inner.retry.merged(&self.profile.retry);
         let on = match &self.retry {
             Some(given) => given.is_enabled().unwrap_or(true),
             None => registry.is_enabled().unwrap_or(false),
@@ -193,7 +199,7 @@ impl ModelBuilder {
     }
 
     fn fallback_settings(&self) -> Option<FallbackSettings> {
-        let registry = self.models.inner.fallback.clone();
+        let registry = self.models.inner.fallback.clone().merged(&self.profile.fallback);
         let (settings, on) = match &self.fallback {
             Some(given) => (registry.merged(given), given.enabled.unwrap_or(true)),
             None => (registry.clone(), registry.enabled.unwrap_or(false)),
@@ -203,7 +209,7 @@ impl ModelBuilder {
 
     /// Returns the checked retry settings. The attempt timeout applies even if retries are off.
     fn retry_params(&self) -> Result<RetryParams, LoadError> {
-        let registry = self.models.inner.retry;
+        let registry = self.models.inner.retry.merged(&self.profile.retry);
         let settings = match &self.retry {
             Some(given) => registry.merged(given),
             None => registry,

@@ -53,6 +53,10 @@ pub struct Models {
     pub(super) inner: Arc<Inner>,
 }
 
+/// The registry of this process.
+#[cfg(feature = "client")]
+static GLOBAL: std::sync::OnceLock<Models> = std::sync::OnceLock::new();
+
 pub(super) struct Inner {
     pub(super) connect: Option<Box<Connect>>,
     pub(super) backends: HashMap<Provider, Backend>,
@@ -99,11 +103,11 @@ impl Models {
         ModelsBuilder::new()
     }
 
-    /// Returns the registry of this process, with its own HTTP client. Its providers have no keys:
-    /// pass one when loading a model.
+    /// Returns the registry of this process. Unless [`set_global`](Self::set_global) was called
+    /// before, it has its own HTTP client, and its providers have no keys: pass one when loading a
+    /// model.
     #[cfg(feature = "client")]
     pub fn global() -> &'static Self {
-        static GLOBAL: std::sync::OnceLock<Models> = std::sync::OnceLock::new();
         GLOBAL.get_or_init(|| match crate::client::Client::new() {
             Ok(client) => Self::builder().http(client).build(),
             Err(error) => {
@@ -111,6 +115,18 @@ impl Models {
                 Self::builder().build()
             }
         })
+    }
+
+    /// Makes this the registry of the process, from which [`load_model`](super::load_model) loads.
+    /// Call it once, before the first model is loaded.
+    ///
+    /// # Errors
+    /// If the process already has a registry; it is kept.
+    #[cfg(feature = "client")]
+    pub fn set_global(self) -> Result<&'static Self, LoadError> {
+        let mut own = Some(self);
+        let global = GLOBAL.get_or_init(|| own.take().unwrap_or_else(|| Self::builder().build()));
+        if own.is_none() { Ok(global) } else { Err(LoadError::GlobalIsSet) }
     }
 
     /// Starts to load a model of a provider; `None` is the provider's default model.
@@ -221,9 +237,13 @@ impl Models {
         let builder = Account::builder(provider.clone(), &profile.credential)
             .engine(&cache.engine)
             .dialect(dialect)
-            .account_limits(AccountLimits::default().for_all(limits.clone()))
+            .account_limits(profile.limits.clone().for_all(limits.clone()))
             .pool(&pool)
             .observer(self.inner.observers.get().clone());
+        let builder = match profile.ramp {
+            Some((floor, over)) => builder.ramp_up(floor, over),
+            None => builder,
+        };
         // Configured limits are used exactly; learned limits always have a margin.
         let builder = if settings.is_learned() { builder } else { builder.without_margin() };
         let failed = |source| LoadError::Account { provider: provider.clone(), source };

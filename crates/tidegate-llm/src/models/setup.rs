@@ -61,6 +61,7 @@ impl ModelsBuilder {
         let connect = move |provider: &Provider, target: Target, profile: &Profile| {
             let mut adapter =
                 Adapter::new(http.clone(), provider.clone(), target).rules(profile.rules.clone());
+            adapter = adapter.request_extensions(profile.extensions.clone());
             if let Some(span) = profile.timeout {
                 adapter = adapter.timeout(span);
             }

@@ -3,19 +3,21 @@
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate::clock::{Clock, TokioClock};
-use tidegate::pacer::{Acquire, AcquireError};
+use tidegate::pacer::{Acquire, AcquireError, Permit, WaitPart};
 use tidegate::{KeyBuf, MemoryStore};
 use tidegate_providers::Provider;
 use tidegate_providers::name::short_hash;
+use tokio::time::timeout;
 
 use super::key::{KeyExtractor, by_model};
 use super::key_limits::{Charged, KeyLimits};
 use super::limiter_cache::LimiterCache;
 use super::permits::Permits;
 use super::planned::Planned;
-use crate::call::{CallError, CallOptions};
+use crate::call::{CallError, CallOptions, PermitWait};
 use crate::plan::Inference;
 use crate::telemetry::{Acquired, Observer, Observers, Stage, StageGuard};
 
@@ -226,12 +228,13 @@ impl PermitRequest {
     ) -> Result<Permits, (AcquireError, Option<&'static str>)> {
         let Self { cache, observer, provider, acquire, limits, charged, reserved, .. } = self;
         let waiting = StageGuard::new(observer.clone(), provider.clone(), Stage::Waiting);
-        let acquire = options.into_iter().fold(acquire, with_options);
-        let permit = match acquire.await {
+        let permit = match wait_for(acquire, options).await {
             Ok(permit) => permit,
             Err(error) => {
                 let limit = limits.pacer().blocking_limit();
-                return Err((error, limit.map(|limit| charged.wait_reason(&limit))));
+                let limited_by = limit.map(|limit| charged.wait_reason(&limit));
+                observer.refused(&provider, limited_by);
+                return Err((error, limited_by));
             }
         };
         drop(waiting);
@@ -242,7 +245,11 @@ impl PermitRequest {
         acquired.estimated_tokens = reserved;
         acquired.wait = permits.waited();
         acquired.token_wait = permits.token_wait();
-        acquired.limited_by = permits.limited_by();
+        let parts = permits.waited_for();
+        let of_slot = parts.iter().find(|(limit, _)| *limit == WaitPart::CONCURRENCY);
+        acquired.slot_wait = of_slot.map_or(Duration::ZERO, |(_, time)| *time);
+        acquired.limited_by = parts.first().map(|(limit, _)| *limit);
+        acquired.waited_for = &parts;
         acquired.requests_per_minute = self.requests_per_minute;
         acquired.tokens_per_minute = self.tokens_per_minute;
         acquired.in_flight = gauges.in_flight;
@@ -261,6 +268,21 @@ impl PermitRequest {
             let after = source.retry_after();
             CallError::NoPermit { provider, source, limited_by, after }
         })
+    }
+}
+
+/// Waits for a permit, with the options of a call if there are any. The deadline of a call counts
+/// real time, whatever the clock of the store.
+async fn wait_for(
+    acquire: Acquire,
+    options: Option<&CallOptions>,
+) -> Result<Permit, AcquireError> {
+    let Some(options) = options else { return acquire.await };
+    let _waiting = options.permit_wait.as_ref().map(PermitWait::start);
+    let acquire = with_options(acquire, options).into_future();
+    match options.deadline {
+        Some(span) => timeout(span, acquire).await.unwrap_or(Err(AcquireError::TimedOut(span))),
+        None => acquire.await,
     }
 }
 

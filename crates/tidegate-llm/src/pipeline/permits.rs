@@ -9,7 +9,7 @@ use tidegate_providers::{Dimension, Event, Provider, Usage};
 
 use super::key_limits::{Charged, KeyLimits};
 use crate::call::{CallError, ResponsePermit};
-use crate::rate_limit::UsageSoFar;
+use crate::rate_limit::{UsageSoFar, name_parts};
 use crate::telemetry::{Observer, Stage, StageGuard};
 
 /// Permits granted to one outgoing call. Dropping them releases the concurrency slot and keeps the
@@ -59,9 +59,9 @@ impl Permits {
         self.token_wait
     }
 
-    /// Returns the main cause of the wait: a dimension or `concurrency`.
-    pub(super) fn limited_by(&self) -> Option<&'static str> {
-        self.permit.wait_parts().first().map(|part| self.charged.wait_reason(&part.limit))
+    /// Returns what the command waited for, by dimension or `concurrency`, longest first.
+    pub(super) fn waited_for(&self) -> Vec<(&'static str, Duration)> {
+        name_parts(self.permit.wait_parts(), |limit| self.charged.wait_reason(limit))
     }
 
     /// Corrects the charged tokens to the actual usage, for each limit by what it counts: refunds

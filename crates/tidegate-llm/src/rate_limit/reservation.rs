@@ -182,16 +182,7 @@ impl Reservation {
     #[must_use]
     pub fn waited_for(&self) -> Vec<(&'static str, Duration)> {
         let Some(call) = &self.call else { return Vec::new() };
-        let mut named: Vec<(&'static str, Duration)> = Vec::new();
-        for part in call.grant.permit.wait_parts() {
-            let name = call.name_of(&part.limit);
-            match named.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, time)) => *time += part.time,
-                None => named.push((name, part.time)),
-            }
-        }
-        named.sort_by_key(|(_, time)| Reverse(*time));
-        named
+        name_parts(call.grant.permit.wait_parts(), |limit| call.name_of(limit))
     }
 
     /// Returns the limit that the call waited for longest, if it waited.
@@ -486,4 +477,21 @@ impl fmt::Debug for Reservation {
             .field("tokens", &self.reserved_tokens())
             .finish_non_exhaustive()
     }
+}
+
+/// Returns the parts of a wait with the names of their limits, longest first.
+pub(crate) fn name_parts(
+    parts: &[WaitPart],
+    name_of: impl Fn(&str) -> &'static str,
+) -> Vec<(&'static str, Duration)> {
+    let mut named: Vec<(&'static str, Duration)> = Vec::new();
+    for part in parts {
+        let name = name_of(&part.limit);
+        match named.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, time)) => *time += part.time,
+            None => named.push((name, part.time)),
+        }
+    }
+    named.sort_by_key(|(_, time)| Reverse(*time));
+    named
 }

@@ -60,6 +60,10 @@ impl Observer for Both {
         self.each(|observer| observer.acquired(acquired));
     }
 
+    fn refused(&self, provider: &Provider, limited_by: Option<&'static str>) {
+        self.each(|observer| observer.refused(provider, limited_by));
+    }
+
     fn wait_started(&self, provider: &Provider) {
         self.each(|observer| observer.wait_started(provider));
     }
@@ -124,6 +128,10 @@ mod tests {
             self.push("acquired");
         }
 
+        fn refused(&self, _: &Provider, _: Option<&'static str>) {
+            self.push("refused");
+        }
+
         fn wait_started(&self, _: &Provider) {
             self.push("wait_started");
         }
@@ -168,6 +176,7 @@ mod tests {
         recorders.iter().for_each(|recorder| observers.add(recorder.clone()));
         let (all, provider) = (observers.get(), Provider::new("openai"));
         all.acquired(&Acquired::new(&provider, "key"));
+        all.refused(&provider, None);
         all.wait_started(&provider);
         all.wait_ended(&provider);
         all.call_started(&provider);
@@ -180,6 +189,7 @@ mod tests {
         for recorder in recorders {
             let seen = [
                 "acquired",
+                "refused",
                 "wait_started",
                 "wait_ended",
                 "call_started",
