@@ -273,10 +273,7 @@ impl PermitRequest {
 
 /// Waits for a permit, with the options of a call if there are any. The deadline of a call counts
 /// real time, whatever the clock of the store.
-async fn wait_for(
-    acquire: Acquire,
-    options: Option<&CallOptions>,
-) -> Result<Permit, AcquireError> {
+async fn wait_for(acquire: Acquire, options: Option<&CallOptions>) -> Result<Permit, AcquireError> {
     let Some(options) = options else { return acquire.await };
     let _waiting = options.permit_wait.as_ref().map(PermitWait::start);
     let acquire = with_options(acquire, options).into_future();

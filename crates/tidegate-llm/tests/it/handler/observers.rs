@@ -1,13 +1,14 @@
 //! What observers of a handler see: providers, and hashes of keys that may name people.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tidegate_llm::pipeline::{Planned, RateLimitHandler, by_user};
-use tidegate_llm::plan::{Inference, PlanRequest};
+use tidegate_llm::plan::{Inference, PlanRequest, RawConstraint};
 use tidegate_llm::telemetry::{Acquired, Observer};
 use tidegate_providers::Provider;
 
-use super::{per_minute, plan};
+use super::{constraint, per_minute, plan, tokens};
 
 /// Records providers and keys.
 #[derive(Debug, Default)]
@@ -79,6 +80,38 @@ async fn permits_name_the_limit_that_was_waited_for() {
     let second = handler.handle(Planned::new((), plan(per_minute(60)))).await;
     assert_eq!(*causes.0.lock().unwrap(), [(None, 1), (Some("requests"), 2)]);
     drop((first, second));
+}
+
+/// R97: 8 tokens take 800 ms of the second between two requests.
+#[tokio::test(start_paused = true)]
+async fn wait_for_tokens_and_requests_is_split() {
+    #[derive(Debug, Default)]
+    struct Parts(Mutex<Vec<(Duration, Duration, Vec<(&'static str, Duration)>)>>);
+
+    impl Observer for Parts {
+        fn acquired(&self, acquired: &Acquired<'_>) {
+            let parts = (acquired.wait, acquired.token_wait, acquired.waited_for.to_vec());
+            self.0.lock().unwrap().push(parts);
+        }
+    }
+
+    let parts = Arc::new(Parts::default());
+    let handler = RateLimitHandler::new().observer(parts.clone());
+    let both = RawConstraint {
+        requests_per_minute: Some(60),
+        tokens_per_minute: Some(60 * 10),
+        ..RawConstraint::default()
+    };
+    // The first command takes the ten tokens of a second, and so each one waits for all of its own.
+    for estimate in [10, 8] {
+        let plan = plan(constraint(&both)).with_estimate(tokens(estimate));
+        handler.handle(Planned::new((), plan)).await;
+    }
+    let of_tokens = Duration::from_millis(800);
+    let of_requests = Duration::from_millis(200);
+    let split = vec![("tokens", of_tokens), ("requests", of_requests)];
+    let second = parts.0.lock().unwrap().pop();
+    assert_eq!(second, Some((of_tokens + of_requests, of_tokens, split)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join;
+use tidegate::pacer::AcquireError;
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::pipeline::{Command, Pipeline, PlanLimit, Planned, RateLimitHandler};
 use tidegate_llm::plan::{PlanRequest, Planner, RawConstraint};
 use tidegate_llm::retry::RetryLayer;
+use tidegate_llm::telemetry::Observer;
 use tidegate_llm::{Call, CallError, CallResponse, ConnectionFailure};
 use tidegate_providers::{Chat, Class, Provider, Reply, Usage};
 use tokio::time::{Instant, advance};
@@ -257,4 +259,41 @@ async fn maximum_wait_of_a_call_is_kept() {
     let error = pipeline.run(&request(), Command::new(hasty, context)).await.unwrap_err();
     let CallError::NoPermit { after, .. } = &error else { panic!("{error}") };
     assert_eq!((*after, mock.call_count()), (Some(SECOND), 1));
+}
+
+/// A deadline that ends before there is a permit is none that the provider missed.
+#[tokio::test(start_paused = true)]
+async fn deadline_missed_in_the_queue_names_the_limit() {
+    #[derive(Debug, Default)]
+    struct Refusals(Mutex<Vec<Option<&'static str>>>);
+
+    impl Observer for Refusals {
+        fn refused(&self, _: &Provider, limited_by: Option<&'static str>) {
+            self.0.lock().unwrap().push(limited_by);
+        }
+    }
+
+    let mock = Mock::new("openai").always(Step::reply("late").after(SECOND * 3_600));
+    let refusals = Arc::new(Refusals::default());
+    let limits = users().observer(refusals.clone());
+    let pipeline = Pipeline::new(Planner::default(), limits, mock.clone());
+    let pipeline = pipeline.layer(&RetryLayer::new("openai"));
+    let one_slot = RawConstraint { max_concurrent_requests: Some(1), ..RawConstraint::default() };
+    let request = PlanRequest::new().model("gpt-4o").rate_limits(one_slot);
+    let (mut busy, mut late) = (pipeline.clone(), pipeline);
+    let occupied = tokio::spawn({
+        let request = request.clone();
+        async move { busy.run(&request, command("ann")).await.map(drop) }
+    });
+    tokio::task::yield_now().await;
+    let due = Call::new(Chat::user("hello")).deadline(SECOND * 30);
+    let start = Instant::now();
+    let due = Command::new(due, Session { user_id: Some("ann") });
+    let error = late.run(&request, due).await.unwrap_err();
+    let CallError::NoPermit { source, limited_by, .. } = &error else { panic!("{error}") };
+    assert!(matches!(source, AcquireError::TimedOut(_)), "{source}");
+    assert_eq!((*limited_by, start.elapsed()), (Some("concurrency"), SECOND * 30));
+    assert_eq!((error.was_sent(), mock.call_count()), (false, 1));
+    assert_eq!(*refusals.0.lock().unwrap(), [Some("concurrency")]);
+    occupied.abort();
 }
