@@ -1,3 +1,5 @@
+//! Checks of stores against exact arithmetic.
+//!
 #![doc = include_str!("../README.md")]
 //!
 //! # Modules

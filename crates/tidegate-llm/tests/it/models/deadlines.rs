@@ -64,7 +64,7 @@ async fn deadline_missed_in_the_queue_is_not_a_failure_of_the_provider() {
     assert_eq!(mock.call_count(), 2);
 }
 
-/// The same deadlines count when the provider has the call.
+/// A deadline that ends while the provider has the call is a failure of the provider.
 #[tokio::test(start_paused = true)]
 async fn deadline_missed_at_the_provider_opens_the_circuit() {
     let mock = Mock::new("ollama").always(Step::reply("late").after(SECOND * 3_600));

@@ -20,7 +20,7 @@ pub(super) enum Defect {
     FloatTokens,
     /// The refill is rounded down, and the time of the rest is forgotten.
     FloorRefill,
-    /// The same, but nothing is forgotten until there is a token to add.
+    /// The refill is rounded down, but no time is forgotten until there is a token to add.
     FloorRefillOfWholeTokens,
     /// A denied take is written like an allowed one.
     SpendsOnDenial,
