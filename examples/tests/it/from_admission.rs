@@ -40,7 +40,7 @@ fn is_admitted(checked: &Checked) -> bool {
 fn writes_are_rejected_by_client_and_by_pending_count() {
     let admission = check::admission().unwrap();
     assert_eq!(admission.rules(), Rules::default());
-    let check = |client| check::check(&admission, "acme", client).unwrap();
+    let check = |client: &str| check::check(&admission, "acme", client).unwrap();
     let admitted = (0..200).filter(|_| is_admitted(&check("alice"))).count();
     assert!((100..200).contains(&admitted), "{admitted}");
     change::observe(&admission, 160);
