@@ -89,7 +89,7 @@ async fn a_tonic_service_answers_resource_exhausted() {
     assert!(call().await.is_ok());
     let limiter = admission.limiter(Tier::Client).unwrap();
     let key = admission.key(Tier::Client, Caller::new().organization("acme").client("alice"));
-    limiter.hold(&key.unwrap(), Duration::from_secs(60)).now().unwrap();
+    limiter.hold(key.unwrap(), Duration::from_secs(60)).now().unwrap();
     let status = call().await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
     let hint: u64 =
