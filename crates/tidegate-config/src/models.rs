@@ -88,7 +88,7 @@ impl Layers {
     pub fn models(&self) -> Result<ModelsBuilder, ModelsError> {
         let context = ReadContext::new(&self.environment);
         let cap = context.cap;
-        let config = self.read(context, |tree, config| not_in_library(tree, config))?;
+        let config = self.read(context, not_in_library)?;
         let is_for_program = |warning: &Warning| matches!(warning, Warning::LibraryOnly { .. });
         for warning in config.warnings.iter().filter(|warning| !is_for_program(warning)) {
             tracing::warn!("{warning}");

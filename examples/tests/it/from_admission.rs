@@ -40,7 +40,7 @@ fn is_admitted(checked: &Checked) -> bool {
 fn writes_are_rejected_by_client_and_by_pending_count() {
     let admission = check::admission().unwrap();
     assert_eq!(admission.rules(), Rules::default());
-    let check = |client| check::check(&admission, "acme", client).unwrap();
+    let check = |client: &str| check::check(&admission, "acme", client).unwrap();
     let admitted = (0..200).filter(|_| is_admitted(&check("alice"))).count();
     assert!((100..200).contains(&admitted), "{admitted}");
     change::observe(&admission, 160);
@@ -89,7 +89,7 @@ async fn a_tonic_service_answers_resource_exhausted() {
     assert!(call().await.is_ok());
     let limiter = admission.limiter(Tier::Client).unwrap();
     let key = admission.key(Tier::Client, Caller::new().organization("acme").client("alice"));
-    limiter.hold(&key.unwrap(), Duration::from_secs(60)).now().unwrap();
+    limiter.hold(key.unwrap(), Duration::from_secs(60)).now().unwrap();
     let status = call().await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
     let hint: u64 =

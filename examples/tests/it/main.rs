@@ -1,6 +1,8 @@
 //! Every example runs to its end and prints what its documentation says, and the programs in the
 //! documents compile.
 
+#![expect(clippy::unwrap_used, reason = "unwrap fails the test")]
+
 mod from_admission;
 mod from_governor;
 mod from_token_bucket;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, BufRead as _};
+use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
@@ -156,7 +157,7 @@ async fn model_follows_the_configuration_of_the_source_document() {
     assert_eq!(model.to_string(), "RateLimit(gemini/gemini-2.0-flash)");
     let spacing = Duration::from_millis(100);
     let ends = call_at_once(&model, 4).await;
-    assert_eq!(ends, [spacing * 0, spacing, spacing * 2, spacing * 3]);
+    assert_eq!(ends, [Duration::ZERO, spacing, spacing * 2, spacing * 3]);
     let limits = model.account().unwrap().limits();
     let (limits, _) = limits.account_limit().unwrap();
     assert_eq!(limits.requests_per_minute().unwrap().get(), 1_000);
@@ -379,7 +380,7 @@ fn documented_example_of_tiers_is_effective() {
         let limits = provider.tier_limits().find(|(pattern, _)| *pattern == model);
         let configured = provider.model_limits.get(model).and_then(|one| one.constraint());
         let limits = limits.map(|(_, limits)| limits).or(configured)?;
-        limits.requests_per_minute().map(|requests| requests.get())
+        limits.requests_per_minute().map(NonZeroU32::get)
     };
     assert_eq!(requests("gemini", "gemini-3.6-flash"), Some(2_000));
     assert_eq!(requests("openai", "gpt-4o"), Some(500));

@@ -113,9 +113,10 @@ impl CallError {
     pub fn class(&self) -> Class {
         match self {
             Self::Provider(failure) | Self::QuotaExhausted(failure) => failure.class,
-            Self::Connection { .. } | Self::InvalidResponse { .. } => Class::Transient,
+            Self::Connection { .. }
+            | Self::InvalidResponse { .. }
+            | Self::NoPermit { source: AcquireError::Store(_), .. } => Class::Transient,
             Self::NoPermit { source: AcquireError::NeverFits(_), .. } => Class::TooLarge,
-            Self::NoPermit { source: AcquireError::Store(_), .. } => Class::Transient,
             Self::NoPermit { after, .. } => Class::RateLimited { after: *after, dimension: None },
             Self::CircuitOpen { after, .. } => {
                 Class::RateLimited { after: Some(*after), dimension: None }

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use tidegate::admission::{Admission, AdmissionDecision, Caller, InFlight, Rules};
+use tidegate::admission::{Admission, AdmissionDecision, AdmittedRequest, Caller, InFlight, Rules};
 use tidegate::{Engine, Policy, StoreError};
 
 /// At most 100 pending, 100 tokens and 50/s per client, 1,000 tokens and 500/s per organization.
@@ -39,6 +39,9 @@ pub fn check(
             reason: rejection.tier.reason(),
             retry_after: rejection.retry.after(),
         },
-        admitted => Checked::Admitted(admitted.admitted().and_then(|it| it.into_in_flight())),
+        admitted => {
+            let admitted = admitted.admitted();
+            Checked::Admitted(admitted.and_then(AdmittedRequest::into_in_flight))
+        }
     })
 }

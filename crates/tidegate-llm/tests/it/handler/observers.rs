@@ -85,8 +85,10 @@ async fn permits_name_the_limit_that_was_waited_for() {
 /// R97: 8 tokens take 800 ms of the second between two requests.
 #[tokio::test(start_paused = true)]
 async fn wait_for_tokens_and_requests_is_split() {
+    type Split = Vec<(&'static str, Duration)>;
+
     #[derive(Debug, Default)]
-    struct Parts(Mutex<Vec<(Duration, Duration, Vec<(&'static str, Duration)>)>>);
+    struct Parts(Mutex<Vec<(Duration, Duration, Split)>>);
 
     impl Observer for Parts {
         fn acquired(&self, acquired: &Acquired<'_>) {

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, mpsc};
 use std::time::Duration;
 
 use allocation_counter::measure;
-use tidegate::admission::{Admission, Rules, Tier};
+use tidegate::admission::{Admission, AdmittedRequest, Rules, Tier};
 use tidegate::clock::{Clock, ManualClock};
 use tidegate::{Engine, MemoryStore};
 use tidegate_core::{Time, WallTime};
@@ -82,7 +82,9 @@ fn checks_that_need_no_bucket_take_no_lock() {
             sender.send(rejection.map(|rejection| rejection.tier)).unwrap();
             other.disable();
             let admitted = other.admit(alice).now().unwrap().admitted();
-            sender.send(admitted.filter(|it| it.is_checked()).map(|_| Tier::Client)).unwrap();
+            sender
+                .send(admitted.filter(AdmittedRequest::is_checked).map(|_| Tier::Client))
+                .unwrap();
         });
         let within = Duration::from_secs(20);
         let tiers = [(); 2].map(|()| results.recv_timeout(within));
