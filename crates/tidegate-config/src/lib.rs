@@ -53,10 +53,10 @@ pub use sections::providers::{
 };
 pub use sections::proxy::ProxyConfig;
 pub use sections::store::{StoreConfig, StoreUrl};
+pub use values::durable_url::DurableUrl;
 pub use values::duration::DurationError;
 pub use values::fields::{Fields, Path};
 pub use values::postgres_url::{PostgresTls, PostgresUrl, PostgresUrlError};
-pub use values::durable_url::DurableUrl;
 pub use values::redis_url::{RedisUrl, RedisUrlError};
 pub use values::setting::{Position, Setting, Source};
 pub use values::size::{ByteSize, SizeError};
