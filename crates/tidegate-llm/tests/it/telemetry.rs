@@ -7,8 +7,10 @@ mod secrets;
 use std::time::Duration;
 
 use tidegate_llm::Call;
-use tidegate_llm::mock::Mock;
+use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::models::Models;
+use tidegate_llm::pipeline::{Pipeline, RateLimitHandler};
+use tidegate_llm::plan::{PlanRequest, Planner, RawConstraint};
 use tidegate_llm::settings::RateLimitSettings;
 use tidegate_llm::telemetry::{Acquired, tracing_observer};
 use tidegate_providers::{Chat, Provider};
@@ -81,4 +83,24 @@ async fn every_permit_and_every_delay_is_an_event() {
     assert!(delayed[0].ends_with(" constraint.rpm=240"), "{delayed:?}");
     let estimated = acquired[2].split_once("estimated_tokens=").unwrap().1;
     assert!(estimated.parse::<u64>().unwrap() > 100, "{acquired:?}");
+}
+
+/// A handler reports to the log unless it is given another observer.
+#[tokio::test(start_paused = true)]
+async fn pipeline_emits_an_event_for_each_command() {
+    let log = Log::default();
+    let _listening = log.listen_from(Level::DEBUG);
+    let api = Mock::new("openai").always(Step::reply("done"));
+    let mut pipeline = Pipeline::new(Planner::default(), RateLimitHandler::new(), api);
+    let rate_limits = RawConstraint { requests_per_minute: Some(120), ..RawConstraint::default() };
+    let request = PlanRequest::new().model("gpt-4o").rate_limits(rate_limits);
+    for _ in 0..2 {
+        let reply = pipeline.run(&request, Call::new(Chat::user("hello"))).await.unwrap();
+        assert_eq!(reply.text, "done");
+    }
+    let lines = log.lines();
+    let acquire = "limiter_key=\"openai/gpt-4o/unknown\" estimated_tokens=0";
+    assert_eq!(events(&lines, "rate_limit.acquire"), [acquire; 2], "{lines:?}");
+    let delayed = events(&lines, "rate_limit.delayed");
+    assert!(delayed.len() == 1 && delayed[0].contains(" wait_ms=500 "), "{lines:?}");
 }

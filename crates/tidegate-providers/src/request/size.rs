@@ -35,3 +35,18 @@ pub fn size_limit(dialect: Dialect, endpoint: &Endpoint) -> Option<usize> {
     };
     table.iter().find(|(name, _)| *name == endpoint.as_str()).map(|(_, limit)| *limit)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn anthropic_limits_the_size_of_requests_by_endpoint() {
+        let mib = |name: &str| {
+            let limit = size_limit(Dialect::Anthropic, &Endpoint::new(name));
+            limit.map(|limit| limit / (1 << 20))
+        };
+        let names = ["messages", "token_counting", "batches", "files", "models"];
+        assert_eq!(names.map(mib), [Some(32), Some(32), Some(256), Some(500), None]);
+    }
+}

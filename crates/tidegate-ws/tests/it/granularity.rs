@@ -4,12 +4,30 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tidegate::Policy;
-use tidegate_ws::{Connection, Gate, KeyParts, MessageRule, Peer, RefusalReason, per_user_key};
+use tidegate_ws::{
+    Connection, Gate, KeyParts, MessageRule, Peer, RefusalReason, key_per_user_per_type,
+    per_user_key,
+};
 
 use crate::fixture::{Fixture, Session, accepted_count, is_accepted, refusal_reason};
 
 fn connect(gate: &Gate<Session>, user: &str) -> Connection<Session> {
     gate.connect(Peer::new(Session::of(user)))
+}
+
+/// The first limit of the guides, on messages.
+#[test]
+fn two_hundred_at_once_and_a_hundred_per_second() {
+    let fixture = Fixture::new();
+    let say = fixture.limiter("say", 100, 200);
+    let gate = Gate::for_types(["SAY", "PING"]).limit_by(say, key_per_user_per_type).build();
+    let gate = gate.unwrap();
+    let (mut alice, mut bob) = (connect(&gate, "alice"), connect(&gate, "bob"));
+    assert_eq!(accepted_count(&mut alice, "SAY", 999), 200);
+    assert_eq!(accepted_count(&mut alice, "PING", 999), 200);
+    assert_eq!(accepted_count(&mut bob, "SAY", 999), 200);
+    fixture.clock.advance(Duration::from_secs(1));
+    assert_eq!(accepted_count(&mut alice, "SAY", 999), 100);
 }
 
 #[test]

@@ -202,6 +202,13 @@ fn bounds_are_kept() {
 }
 
 #[test]
+fn a_limit_moves_by_a_fifth_by_default() {
+    let mut adaptive = adaptive(100);
+    assert_eq!(round(&mut adaptive, 90), 80, "a tenth was pushed back");
+    assert_eq!(round(&mut adaptive, 80), 96, "none was pushed back");
+}
+
+#[test]
 fn step_sizes_and_thresholds_follow_the_tuning() {
     let mut tuning = Tuning::new(100, 200);
     (tuning.decrease_above, tuning.decrease_to, tuning.increase_to) = (300, 500, 1_500);
