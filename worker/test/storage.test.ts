@@ -13,6 +13,9 @@ const entry = join(workerDir, "test/fixture.ts");
 // Shards of 128 of these keys.
 const KEYS: Record<string, number> = { "user:1": 75, "user:2": 94, "rl:public:anon:PING": 60 };
 
+/** Idle buckets for a sweep of many steps. */
+const COPIES = 50_000;
+
 async function state(worker: any, shard: number) {
   return (await worker.post(`/test/${shard}/test/state`, "")).json;
 }
@@ -102,6 +105,32 @@ describe("the storage of an object", () => {
     assert.match(answer.text, /^Error: the storage of this object has format 2, but this version reads format 1/);
     assert.deepEqual(await state(worker, 75), before);
   });
+});
+
+test("a shard answers requests during a sweep", async () => {
+  const worker: any = await startWorker({ entry, bindings: { TIDEGATE_MANUAL_CLOCK: "1" } });
+  try {
+    // A sweep looks at 1,000 buckets in a step.
+    await worker.consume("user:1", { now: T0 });
+    const copies = `WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < ${COPIES})
+      INSERT INTO buckets SELECT CAST(n AS BLOB), value, full_at, written_at FROM buckets, number`;
+    await worker.post("/test/75/test/sql", copies);
+    const later = T0 + 25 * HOUR;
+    let isSweeping = true;
+    const sweep = worker.post("/shards/75/sweep", "", { now: later }).finally(() => (isSweeping = false));
+    let between = 0;
+    while (isSweeping) {
+      const { buckets } = await state(worker, 75);
+      const answer = await worker.consume("user:1", { capacity: 1_000_000, now: later });
+      assert.equal(answer.json.allowed, true);
+      if (buckets > 2 && buckets <= COPIES) between += 1;
+    }
+    assert.equal((await sweep).status, 200);
+    assert.ok(between > 0, "no request was answered between two steps");
+    assert.ok((await state(worker, 75)).buckets <= 2, "only what was used meanwhile is left");
+  } finally {
+    await worker.stop();
+  }
 });
 
 test("the time of a request is that of its decision, not of its first byte", async () => {
