@@ -56,18 +56,28 @@ const TOOLS: &[&str] = &["tidegate-bench", "tidegate-examples", "tidegate-fuzz",
 const ALLOWED_IN_TESTS: &[&str] =
     &["tidegate-testkit", "tidegate-memory", "tidegate-redis", "tidegate-sim", "tidegate"];
 
+/// Dependencies that users choose by a feature.
+const OPTIONAL: &[(&str, &str)] = &[("tidegate", "tidegate-redis")];
+
 /// A dependency between two members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dependency {
     from: String,
     to: String,
     tests_only: bool,
+    is_optional: bool,
 }
 
 impl Dependency {
     /// Whether it needs no entry, because only tests use it.
     fn is_test_only(&self) -> bool {
         self.tests_only && ALLOWED_IN_TESTS.contains(&self.to.as_str())
+    }
+
+    /// Whether every user would get it although it is a choice.
+    fn must_be_optional(&self) -> bool {
+        let ends = (self.from.as_str(), self.to.as_str());
+        OPTIONAL.contains(&ends) && !self.is_optional && !self.tests_only
     }
 }
 
@@ -92,6 +102,7 @@ pub(super) fn dependencies(metadata: &Metadata) -> Vec<MemberDependencies> {
                 from: package.name.to_string(),
                 to: dependency.name.clone(),
                 tests_only: dependency.kind == DependencyKind::Development,
+                is_optional: dependency.optional,
             })
             .collect(),
     };
@@ -118,6 +129,12 @@ fn check_allowed(members: &[MemberDependencies], findings: &mut Findings) {
             continue;
         };
         for dependency in &member.dependencies {
+            if dependency.must_be_optional() {
+                findings.error(
+                    &dependency.from,
+                    format!("must not need {}: make it optional, with a feature", dependency.to),
+                );
+            }
             if dependency.is_test_only() || allowed.contains(&dependency.to.as_str()) {
                 continue;
             }
@@ -164,6 +181,7 @@ mod tests {
             from: name.to_owned(),
             to: to.to_owned(),
             tests_only,
+            is_optional: false,
         };
         MemberDependencies {
             name: name.to_owned(),
@@ -201,6 +219,17 @@ mod tests {
         assert_eq!(errors("tidegate-sim", &[("tidegate-core", false)]).len(), 1);
         assert_eq!(errors("tidegate-server", &[("tidegate-testkit", false)]).len(), 1);
         assert_eq!(errors("tidegate-memory", &[("tidegate-server", true)]).len(), 1);
+    }
+
+    #[test]
+    fn a_shared_backend_is_optional() {
+        let found = errors("tidegate", &[("tidegate-core", false), ("tidegate-redis", false)]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        let mut member = uses("tidegate", &[("tidegate-redis", false)]);
+        member.dependencies[0].is_optional = true;
+        let mut findings = Findings::default();
+        check_allowed(&[member], &mut findings);
+        assert_eq!(findings.errors, [""; 0]);
     }
 
     #[test]
