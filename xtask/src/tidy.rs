@@ -12,6 +12,7 @@ mod guarantees;
 mod licences;
 mod manifests;
 mod names;
+mod requirements;
 mod retired_names;
 mod scrub;
 mod setting_tests;
@@ -83,6 +84,7 @@ pub(crate) fn run() -> Result<()> {
     config_keys::check(&files, &mut findings)?;
     setting_tests::check(&files, &config_keys::committed(&files)?, &mut findings);
     guarantees::check(&files, &mut findings);
+    requirements::check(&files, &mut findings);
     if let Some(committed) = files::committed()? {
         tracked::check_lock_file(&committed, &mut findings);
     }

@@ -102,8 +102,8 @@ fn place_of(path: &str) -> Option<(&str, Vec<&str>)> {
     Some((package, modules))
 }
 
-/// The name of the function that follows the rest of a doc comment, if it is a test.
-fn test_below<'l>(lines: &[&'l str]) -> Option<&'l str> {
+/// The name of the function that follows the rest of a doc comment or attributes, if it is a test.
+pub(super) fn test_below<'l>(lines: &[&'l str]) -> Option<&'l str> {
     let is_above = |line: &&&str| !line.is_empty() && !is_function(line);
     let above = lines.iter().take_while(is_above).count();
     let (above, below) = lines.split_at(above);
