@@ -84,7 +84,8 @@ impl HttpClient {
         match status {
             StatusCode::OK => Ok(body),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                Err(DurableStoreError::Unauthorized(self.address.host().to_owned()))
+                let (host, status) = (self.address.host().to_owned(), status.as_u16());
+                Err(DurableStoreError::Unauthorized { host, status })
             }
             status => {
                 Err(DurableStoreError::Status { status: status.as_u16(), text: excerpt(&body) })

@@ -55,8 +55,17 @@ pub enum DurableStoreError {
         reason: String,
     },
     /// The Worker refused the secret.
-    #[error("Worker at {0} refused the secret (status 401); use the value of its TIDEGATE_SECRET")]
-    Unauthorized(String),
+    #[error(
+        "Worker at {host} refused the secret (status {status}); use the value of its \
+         TIDEGATE_SECRET, and check whether something in front of it refuses requests"
+    )]
+    #[non_exhaustive]
+    Unauthorized {
+        /// Host and port.
+        host: String,
+        /// HTTP status, 401 or 403.
+        status: u16,
+    },
     /// Another status than 200.
     #[error("Worker responded with status {status}: {text}")]
     #[non_exhaustive]

@@ -23,7 +23,8 @@ mod address;
 mod builder;
 mod client;
 mod error;
-mod known_revisions;
+mod known_policies;
+mod request_plan;
 mod store;
 
 pub use builder::DurableBuilder;

@@ -1,8 +1,9 @@
 //! The store: operations in, one request per shard out.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt as _};
 use http::HeaderValue;
 use tidegate_core::{
     Key, Limit, Operation, Probe, Store, StoreError, StoreResponse, StoreResponses, Submission,
@@ -10,14 +11,19 @@ use tidegate_core::{
 };
 use tidegate_shard::message::{Batch, FORMAT, MAX_OPERATIONS, OperationMessage, Replies};
 use tidegate_shard::route::shard_of;
+use tokio::time::Instant;
 
 use crate::builder::DurableBuilder;
 use crate::client::HttpClient;
 use crate::error::DurableStoreError;
-use crate::known_revisions::KnownRevisions;
+use crate::known_policies::KnownPolicies;
+use crate::request_plan::{Chain, RequestPlan};
 
 /// Result of one operation.
 type OperationResult = Result<StoreResponse, StoreError>;
+
+/// Maximum number of requests of one call that are sent at the same time.
+const MAX_CONCURRENT: usize = 16;
 
 /// Rate limits in the objects of a Worker. See the [crate] documentation.
 ///
@@ -29,7 +35,9 @@ pub struct DurableStore {
     shards: u32,
     /// Id under which the shards know this client's policies.
     node: u64,
-    known: KnownRevisions,
+    known: KnownPolicies,
+    /// When this store was created.
+    created: Instant,
     /// The time sent with every request, in nanoseconds; zero for none.
     manual_time: AtomicU64,
 }
@@ -46,7 +54,8 @@ impl DurableStore {
             client,
             shards,
             node,
-            known: KnownRevisions::default(),
+            known: KnownPolicies::default(),
+            created: Instant::now(),
             manual_time: AtomicU64::new(0),
         }
     }
@@ -71,9 +80,10 @@ impl DurableStore {
         shard: Option<u32>,
         operations: &[&Operation<'_>],
     ) -> Vec<OperationResult> {
-        let known = |limit: &Limit| shard.and_then(|shard| self.known.get(shard, limit));
+        let now = self.now();
+        let sync = |limit: &Limit| self.known.sync(shard, limit, now);
         let messages: Option<Vec<_>> =
-            operations.iter().map(|operation| OperationMessage::new(operation, known)).collect();
+            operations.iter().map(|operation| OperationMessage::new(operation, sync)).collect();
         let Some(messages) = messages else {
             return all_failed(operations.len(), || {
                 DurableStoreError::Unsupported.into_store_error()
@@ -113,71 +123,63 @@ impl DurableStore {
         Replies::parse(&response).map_err(malformed)
     }
 
+    /// The time of this client, with which it measures the age of its policies.
+    fn now(&self) -> Duration {
+        match self.manual_time.load(Ordering::SeqCst) {
+            0 => self.created.elapsed(),
+            nanos => Duration::from_nanos(nanos),
+        }
+    }
+
     /// Headers that only a Worker with a manual clock reads.
     fn headers(&self) -> Option<(&'static str, HeaderValue)> {
         let time = self.manual_time.load(Ordering::SeqCst);
         (time > 0).then(|| ("x-tidegate-now-ns", HeaderValue::from(time)))
     }
 
-    /// Executes all operations. Those of one shard are sent together and in order, those of
-    /// different shards concurrently, unless one spans shards: then all are sent in order.
+    /// Executes all operations. Those of one shard are sent together and in order. One that spans
+    /// shards is a request of its own, and is ordered only with those that have a key of it: the
+    /// others do not wait for its round trips.
     async fn execute_all(&self, operations: &[Operation<'_>], responses: &mut StoreResponses) {
         let mut results: Vec<Option<OperationResult>> = Vec::new();
-        let mut groups: Vec<(Option<u32>, Vec<usize>)> = Vec::new();
-        let placed: Vec<Option<Option<u32>>> = operations
-            .iter()
-            .map(|operation| match decide::check_list(keys(operation)) {
-                Ok(()) => {
-                    results.push(None);
-                    Some(self.shard_of_all(operation))
-                }
-                Err(error) => {
-                    results.push(Some(Err(error.into())));
-                    None
-                }
-            })
-            .collect();
-        let in_order = placed.contains(&Some(None));
-        for (index, shard) in placed.iter().enumerate() {
-            let Some(shard) = *shard else { continue };
-            let open = if in_order { groups.last_mut() } else { None };
-            let group = match open {
-                Some(last) if last.0 == shard => Some(last),
-                Some(_) => None,
-                None => groups.iter_mut().rfind(|group| !in_order && group.0 == shard),
-            };
-            match group {
-                Some((_, members)) if members.len() < MAX_OPERATIONS => members.push(index),
-                _ => groups.push((shard, vec![index])),
+        results.resize_with(operations.len(), || None);
+        let mut plan = RequestPlan::default();
+        for (index, operation) in operations.iter().enumerate() {
+            let keys = keys(operation);
+            match decide::check_list(keys.iter().copied()) {
+                Ok(()) => plan.add(index, self.shard_of_all(operation), keys),
+                Err(error) => results[index] = Some(Err(error.into())),
             }
         }
-        let run = |(shard, members): (Option<u32>, Vec<usize>)| async move {
-            let group: Vec<&Operation<'_>> =
-                members.iter().map(|&index| &operations[index]).collect();
-            let group = self.execute(shard, &group).await;
-            members.into_iter().zip(group).collect::<Vec<_>>()
-        };
-        let mut done = Vec::new();
-        if in_order || has_repeated_shard(&groups) {
-            for group in groups {
-                done.extend(run(group).await);
+        for step in plan.into_steps() {
+            let chains = step.into_iter().map(|chain| self.execute_chain(chain, operations));
+            let mut chains = stream::iter(chains).buffer_unordered(MAX_CONCURRENT);
+            while let Some(done) = chains.next().await {
+                for (index, result) in done {
+                    results[index] = Some(result);
+                }
             }
-        } else {
-            done.extend(join_all(groups.into_iter().map(run)).await.into_iter().flatten());
-        }
-        for (index, result) in done {
-            results[index] = Some(result);
         }
         let lost = || DurableStoreError::Malformed("a reply is missing".to_owned());
         responses.extend(
             results.into_iter().map(|r| r.unwrap_or_else(|| Err(lost().into_store_error()))),
         );
     }
-}
 
-/// Whether a shard has more operations than fit one batch: its batches must not overtake each other.
-fn has_repeated_shard(groups: &[(Option<u32>, Vec<usize>)]) -> bool {
-    groups.iter().enumerate().any(|(at, group)| groups[..at].iter().any(|other| other.0 == group.0))
+    /// Sends the requests of a chain one after the other.
+    async fn execute_chain(
+        &self,
+        Chain { shard, members }: Chain,
+        operations: &[Operation<'_>],
+    ) -> Vec<(usize, OperationResult)> {
+        let mut done = Vec::with_capacity(members.len());
+        for batch in members.chunks(MAX_OPERATIONS) {
+            let batch_operations: Vec<_> = batch.iter().map(|&index| &operations[index]).collect();
+            let results = self.execute(shard, &batch_operations).await;
+            done.extend(batch.iter().copied().zip(results));
+        }
+        done
+    }
 }
 
 impl Store for DurableStore {

@@ -7,8 +7,8 @@
 //! | `/take`, `/peek`, `/reserve`, `/settle`, `/release`, `/renew`, `/hold`, `/reset` | one operation, in milliseconds |
 //! | `/operations` | a [`Batch`](crate::message::Batch), in nanoseconds |
 //!
-//! [`respond`] executes a request on one shard. [`coordinate`](fn@coordinate) executes it on all
-//! shards that have a key of it.
+//! [`respond`] executes a request on one shard. [`coordinate`](fn@coordinate) executes one operation
+//! on all shards that have a key of it.
 
 mod render;
 mod request;
@@ -22,7 +22,7 @@ use tidegate_core::Now;
 
 use crate::coordinate::{self, CoordinatorStep};
 use crate::json::{Fields, FromJson, parse};
-use crate::message::{FORMAT, Replies};
+use crate::message::{ErrorMessage, FORMAT, Replies};
 use crate::route::MAX_SHARDS;
 use crate::shard::{Shard, Storage};
 use request::Request;
@@ -121,10 +121,23 @@ fn next_step(progress: &Progress) -> NextStep {
         Ok(request) => request,
         Err(response) => return response.into(),
     };
+    if request.batch.operations.len() > 1 {
+        // Each would add its round trips to those before it.
+        let reason = "a batch for several shards has one operation; send one request for each";
+        return Response::error(400, reason).into();
+    }
     let read = |reply: &ShardReply| match reply.status {
-        200 => Replies::parse(reply.body.as_bytes()),
-        0 => Err(alloc::format!("no response: {}", reply.body)),
-        status => Err(alloc::format!("status {status}: {}", reply.body)),
+        200 => Replies::parse(reply.body.as_bytes()).map_err(ErrorMessage::Unavailable),
+        0 => Err(ErrorMessage::Unavailable(alloc::format!("no response: {}", reply.body))),
+        status => {
+            let reason = alloc::format!("status {status}: {}", reply.body);
+            let is_shards_fault = status >= 500;
+            Err(if is_shards_fault {
+                ErrorMessage::Unavailable(reason)
+            } else {
+                ErrorMessage::Rejected(reason)
+            })
+        }
     };
     let rounds: Vec<Vec<_>> =
         progress.replies.iter().map(|round| round.iter().map(read).collect()).collect();

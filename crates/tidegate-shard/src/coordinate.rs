@@ -1,17 +1,18 @@
 //! Operations whose keys are in several shards.
 //!
 //! A take first asks all shards whether the list fits. If it does, the shards are charged one after
-//! the other, in ascending order. If one of them denies nevertheless, because somebody else was
+//! the other, in ascending order. If one of them denies nevertheless, because another caller was
 //! faster, those charged before give it back. What is promised:
 //!
 //! - No limit is ever exceeded: every charge is granted by the shard that has the bucket.
-//! - A denial leaves nothing spent, once it is answered. Until then, other callers may be denied
-//!   for tokens that are about to be given back.
-//! - If the coordinator fails between the charge and the refund, the charge stays.
+//! - A denial leaves nothing spent. Until it is returned, other callers may be denied for tokens
+//!   that are about to be given back.
+//! - If the coordinator or a shard fails between the charge and the refund, the charge stays, and
+//!   the caller gets an error. Nothing is sent twice, so a refund is not repeated.
 //! - A settlement is applied shard by shard. If one refuses it, the others have applied their part.
 //!
 //! A reservation first asks all shards when it could start, then reserves everywhere from the latest
-//! of these instants. If somebody else is faster, it starts over, at most [`ATTEMPTS`] times.
+//! of these instants. If another caller is faster, it starts over, at most [`ATTEMPTS`] times.
 //! Refunds of reservations leave out what later ones already depend on, as everywhere.
 //!
 //! [`advance`] is a pure function of the operations and of all replies so far, so that the caller
@@ -20,7 +21,6 @@
 mod merge;
 
 use alloc::collections::BTreeMap;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use tidegate_core::Receipt;
@@ -31,7 +31,7 @@ use crate::message::{
 };
 use crate::route::shard_of;
 use merge::{
-    Merged, common_start, denied, failed, lost, merge_charged, merge_peeked, part_of, peeks, pick,
+    Merged, common_start, denied, lost, merge_charged, merge_peeked, part_of, peeks, pick,
     read_receipt, refunds,
 };
 
@@ -48,7 +48,7 @@ pub struct Call {
 }
 
 /// What a shard replied, or why it did not.
-pub type CallResult = Result<Replies, String>;
+pub type CallResult = Result<Replies, ErrorMessage>;
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,7 +100,7 @@ struct Charged<'p> {
     wait_ns: u64,
 }
 
-/// What a shard said to a peek.
+/// What a shard replied to a peek.
 struct Peeked {
     fits: bool,
     /// If it fits, after spending; otherwise the present state and the waits.
@@ -117,14 +117,14 @@ impl Exchange<'_> {
             let result = self.send(alloc::vec![(part.shard, alloc::vec![operation.clone()])])?;
             return Ok(result.into_iter().next().map_or_else(lost, |result| match result {
                 Ok((_, mut replies)) => replies.pop().unwrap_or_else(lost),
-                Err(reason) => failed(reason),
+                Err(error) => ReplyMessage::Error(error),
             }));
         }
         match operation {
             OperationMessage::Take { charges } => self.take(&parts, charges),
             OperationMessage::Peek { charges, for_take } => {
                 let peeked = self.peek(&parts, charges, *for_take)?;
-                Ok(peeked.map_or_else(failed, |peeked| merge_peeked(&parts, &peeked)))
+                Ok(peeked.map_or_else(ReplyMessage::Error, |peeked| merge_peeked(&parts, &peeked)))
             }
             OperationMessage::Reserve { charges, horizon_ns, not_before_ns } => {
                 self.reserve(&parts, charges, *horizon_ns, *not_before_ns)
@@ -167,7 +167,7 @@ impl Exchange<'_> {
     fn send(
         &mut self,
         calls: Vec<(u32, Vec<OperationMessage>)>,
-    ) -> Result<Vec<Result<(u64, Vec<ReplyMessage>), String>>, Pending> {
+    ) -> Result<Vec<Result<(u64, Vec<ReplyMessage>), ErrorMessage>>, Pending> {
         let counts: Vec<usize> = calls.iter().map(|(_, operations)| operations.len()).collect();
         let Some((round, later)) = self.rounds.split_first() else {
             let node = self.node;
@@ -179,11 +179,13 @@ impl Exchange<'_> {
         };
         self.rounds = later;
         let mut results = round.iter().cloned();
-        let result = |((shard, _), count): (&(u32, _), usize)| match results.next() {
-            Some(Ok(all)) if all.replies.len() == count => Ok((all.now_ns, all.replies)),
-            Some(Err(reason)) => Err(alloc::format!("shard {shard}: {reason}")),
-            _ => Err(alloc::format!("shard {shard}: the reply has another length")),
-        };
+        let result =
+            |((shard, _), count): (&(u32, _), usize)| match results.next() {
+                Some(Ok(all)) if all.replies.len() == count => Ok((all.now_ns, all.replies)),
+                Some(Err(error)) => Err(error.of_shard(*shard)),
+                _ => Err(ErrorMessage::Unavailable("the reply has another length".into())
+                    .of_shard(*shard)),
+            };
         Ok(calls.iter().zip(counts).map(result).collect())
     }
 
@@ -191,7 +193,7 @@ impl Exchange<'_> {
         match self.peek(parts, charges, true)? {
             Ok(peeked) if peeked.iter().all(|part| part.fits) => {}
             Ok(peeked) => return Ok(denied(parts, &peeked, charges.len())),
-            Err(reason) => return Ok(failed(reason)),
+            Err(error) => return Ok(ReplyMessage::Error(error)),
         }
         let operation =
             |part: &Part| OperationMessage::Take { charges: pick(charges, &part.items) };
@@ -214,7 +216,7 @@ impl Exchange<'_> {
             let mut result = self.send(alloc::vec![(part.shard, alloc::vec![operation(part)])])?;
             let reply = match result.pop() {
                 Some(Ok((now_ns, mut replies))) => replies.pop().map(|reply| (now_ns, reply)),
-                Some(Err(reason)) => Some((0, failed(reason))),
+                Some(Err(error)) => Some((0, ReplyMessage::Error(error))),
                 None => None,
             };
             match reply.unwrap_or_else(|| (0, lost())) {
@@ -253,8 +255,16 @@ impl Exchange<'_> {
         merged.set(&denied.items, &outcomes);
         let asked = charged.iter().map(|charged| charged.part).chain(later);
         for (part, result) in asked.zip(results) {
-            let Ok((_, replies)) = result else { continue };
+            let is_charged = charged.iter().any(|charged| charged.part.shard == part.shard);
+            let replies = match result {
+                Ok((_, replies)) => replies,
+                Err(error) if is_charged => return Ok(ReplyMessage::Error(error)),
+                Err(_) => continue,
+            };
             match replies.as_slice() {
+                [ReplyMessage::Error(error)] if is_charged => {
+                    return Ok(ReplyMessage::Error(error.clone()));
+                }
                 [ReplyMessage::Settled { outcomes, .. }] => merged.set(&part.items, outcomes),
                 [ReplyMessage::Denied { outcomes }, _]
                 | [ReplyMessage::Allowed { .. }, ReplyMessage::Allowed { outcomes, .. }] => {
@@ -272,9 +282,9 @@ impl Exchange<'_> {
         parts: &[Part],
         charges: &[ChargeMessage],
         for_take: bool,
-    ) -> Result<Result<Vec<Peeked>, String>, Pending> {
+    ) -> Result<Result<Vec<Peeked>, ErrorMessage>, Pending> {
         let calls = parts.iter().map(|part| (part.shard, peeks(part, charges, for_take))).collect();
-        let read = |result: Result<(u64, Vec<ReplyMessage>), String>| {
+        let read = |result: Result<(u64, Vec<ReplyMessage>), ErrorMessage>| {
             let (now_ns, replies) = result?;
             match <[ReplyMessage; 2]>::try_from(replies) {
                 Ok([ReplyMessage::Denied { outcomes }, _]) => {
@@ -286,9 +296,10 @@ impl Exchange<'_> {
                         ReplyMessage::Allowed { outcomes: present, .. },
                     ],
                 ) => Ok(Peeked { fits: true, present, outcomes, now_ns }),
-                Ok([ReplyMessage::Error(ErrorMessage::Rejected(reason)), _]) => Err(reason),
-                Ok([ReplyMessage::Error(error), _]) => Err(alloc::format!("{}", error.to_error())),
-                _ => Err("a shard returned a reply of the wrong kind".into()),
+                Ok([ReplyMessage::Error(error), _]) => Err(error),
+                _ => Err(ErrorMessage::Unavailable(
+                    "a shard returned a reply of the wrong kind".into(),
+                )),
             }
         };
         Ok(self.send(calls)?.into_iter().map(read).collect())
@@ -305,7 +316,7 @@ impl Exchange<'_> {
         for _ in 0..ATTEMPTS {
             let peeked = match self.peek(parts, charges, true)? {
                 Ok(peeked) => peeked,
-                Err(reason) => return Ok(failed(reason)),
+                Err(error) => return Ok(ReplyMessage::Error(error)),
             };
             denial = denied(parts, &peeked, charges.len());
             let Some(start_ns) = common_start(&peeked, horizon_ns, not_before_ns) else {
@@ -325,7 +336,11 @@ impl Exchange<'_> {
             if charged.iter().all(together) {
                 return Ok(merge_charged(&charged, charges.len()));
             }
-            let _ = self.send(refunds(&charged, charges))?;
+            for result in self.send(refunds(&charged, charges))? {
+                if let Err(error) = result {
+                    return Ok(ReplyMessage::Error(error));
+                }
+            }
         }
         Ok(denial)
     }
@@ -361,7 +376,7 @@ impl Exchange<'_> {
                 }
                 Ok(Some(other)) => return Ok(other),
                 Ok(None) => return Ok(lost()),
-                Err(reason) => return Ok(failed(reason)),
+                Err(error) => return Ok(ReplyMessage::Error(error)),
             }
         }
         Ok(ReplyMessage::Settled {
@@ -393,7 +408,7 @@ impl Exchange<'_> {
                 Ok(Some(ReplyMessage::Slots(slots))) => sum = sum.saturating_add(slots),
                 Ok(Some(other)) => return Ok(other),
                 Ok(None) => return Ok(lost()),
-                Err(reason) => return Ok(failed(reason)),
+                Err(error) => return Ok(ReplyMessage::Error(error)),
             }
         }
         Ok(ReplyMessage::Slots(sum))

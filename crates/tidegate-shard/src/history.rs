@@ -1,8 +1,9 @@
 //! The policy history of a limit in one shard.
 //!
 //! Every client numbers the revisions of its limits itself. The shard numbers them anew in the
-//! order in which it learns of them, and stores these numbers in buckets. The newest policy applies
-//! to everybody: a client with an older one adopts it.
+//! order in which it learns of them, and stores these numbers in buckets. The policy that was set
+//! last applies to all clients, in whatever order the shard learns of them: a client with an older
+//! one adopts it. Clients say for how long they have had a policy, so their clocks do not matter.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -32,6 +33,8 @@ pub(crate) struct History {
     first: u32,
     /// The newest revision of each client.
     nodes: Vec<(u64, u32)>,
+    /// When the current policy was set, in nanoseconds on the clock of the shard.
+    set_ns: u64,
 }
 
 /// A stored history.
@@ -41,16 +44,24 @@ struct Record {
     first: u32,
     revisions: Vec<(ChangeMessage, PolicyMessage)>,
     nodes: Vec<(u64, u32)>,
+    set_ns: u64,
 }
 
 impl FromJson for Record {
     fn from_json(value: Value) -> Result<Self, String> {
         let mut fields = Fields::new(value)?;
+        let format = fields.required("format")?;
+        if format != FORMAT {
+            return Err(alloc::format!(
+                "has format {format}, but this version reads format {FORMAT}"
+            ));
+        }
         Ok(Self {
-            format: fields.required("format")?,
+            format,
             first: fields.required("first")?,
             revisions: fields.required("revisions")?,
             nodes: fields.required("nodes")?,
+            set_ns: fields.required("set_ns")?,
         })
     }
 }
@@ -66,7 +77,7 @@ impl History {
             Some(schedule) => Limit::inline_on(schedule, policy),
             None => Limit::inline(policy),
         };
-        Ok(Self { limit, first: 0, nodes: Vec::new() })
+        Ok(Self { limit, first: 0, nodes: Vec::new(), set_ns: 0 })
     }
 
     /// Creates the history of a limit that the shard does not know.
@@ -74,11 +85,12 @@ impl History {
         name: &str,
         node: Option<u64>,
         message: &LimitMessage,
+        now_ns: u64,
     ) -> Result<Self, String> {
         let revisions = revisions(message)?;
         let limit = build(name, &revisions)?;
         let nodes = node.map(|node| (node, message.generation)).into_iter().collect();
-        Ok(Self { limit, first: 0, nodes })
+        Ok(Self { limit, first: 0, nodes, set_ns: now_ns.saturating_sub(message.age_ns) })
     }
 
     /// Adds what is new in the message of a client. Returns whether the history changed.
@@ -86,6 +98,7 @@ impl History {
         &mut self,
         node: Option<u64>,
         message: &LimitMessage,
+        now_ns: u64,
     ) -> Result<bool, String> {
         let position = node.and_then(|node| self.nodes.iter().position(|(id, _)| *id == node));
         let known = position.map(|position| self.nodes[position].1);
@@ -93,8 +106,12 @@ impl History {
             return Ok(false);
         }
         let all = revisions(message)?;
+        let set_ns = now_ns.saturating_sub(message.age_ns);
         let new = match known {
-            // Those after the last that this client has told.
+            // A policy that was set before the one in force. A time in the future is from before a
+            // step of the clock.
+            _ if set_ns < self.set_ns.min(now_ns) => Vec::new(),
+            // Those after the last that is known of this client.
             Some(known) => {
                 let count = usize::try_from(message.generation - known).unwrap_or(usize::MAX);
                 all[all.len().saturating_sub(count)..].to_vec()
@@ -107,6 +124,9 @@ impl History {
             }
         };
         let mut changed = !new.is_empty();
+        if changed {
+            self.set_ns = set_ns;
+        }
         for (change, policy) in new {
             let revised = self.limit.revise(policy, change);
             self.limit = revised.map_err(|error| error.to_string())?;
@@ -129,16 +149,10 @@ impl History {
     /// Decodes a stored history.
     pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Self, String> {
         let record: Record = json::parse(bytes)
-            .map_err(|error| alloc::format!("a stored policy history is malformed: {error}"))?;
-        if record.format != FORMAT {
-            return Err(alloc::format!(
-                "a stored policy history has format {}, but this version reads format {FORMAT}",
-                record.format
-            ));
-        }
+            .map_err(|error| alloc::format!("a stored policy history cannot be read: {error}"))?;
         let revisions = read_revisions(record.revisions.iter())?;
         let limit = build(name, &revisions)?;
-        Ok(Self { limit, first: record.first, nodes: record.nodes })
+        Ok(Self { limit, first: record.first, nodes: record.nodes, set_ns: record.set_ns })
     }
 
     /// Encodes the history.
@@ -155,6 +169,7 @@ impl History {
             first: self.first + oldest,
             revisions,
             nodes: self.nodes.clone(),
+            set_ns: self.set_ns,
         };
         serde_json::to_vec(&record).unwrap_or_default()
     }
@@ -217,35 +232,61 @@ mod tests {
 
     #[test]
     fn newest_policy_applies_and_a_client_with_an_older_one_adopts_it() {
-        let mut history = History::new("a", Some(1), &message(0, 10)).unwrap();
-        assert!(history.learn(Some(1), &message(1, 4)).unwrap());
-        assert!(!history.learn(Some(1), &message(0, 10)).unwrap(), "an old revision");
+        let mut history = History::new("a", Some(1), &message(0, 10), 0).unwrap();
+        assert!(history.learn(Some(1), &message(1, 4), 0).unwrap());
+        assert!(!history.learn(Some(1), &message(0, 10), 0).unwrap(), "an old revision");
         assert_eq!((history.revision(), history.limit().policy().capacity()), (1, 4));
         // A new client with another policy, such as one that was restarted with a new file.
-        assert!(history.learn(Some(2), &message(0, 7)).unwrap());
-        assert!(!history.learn(Some(1), &message(1, 4)).unwrap());
+        assert!(history.learn(Some(2), &message(0, 7), 0).unwrap());
+        assert!(!history.learn(Some(1), &message(1, 4), 0).unwrap());
         assert_eq!((history.revision(), history.limit().policy().capacity()), (2, 7));
         // A client without an id always has the newest policy.
-        assert!(history.learn(None, &message(0, 9)).unwrap());
-        assert!(!history.learn(None, &message(0, 9)).unwrap());
+        assert!(history.learn(None, &message(0, 9), 0).unwrap());
+        assert!(!history.learn(None, &message(0, 9), 0).unwrap());
         assert_eq!(history.limit().policy().capacity(), 9);
+    }
+
+    /// The order in which a shard learns of policies is that of requests, not that of changes.
+    #[test]
+    fn policy_that_was_set_before_the_one_in_force_is_no_news() {
+        let second = 1_000_000_000;
+        let aged = |age_ns, message: LimitMessage| LimitMessage { age_ns, ..message };
+        // A client changed the policy 5 s ago; another one has had the previous one for 60 s.
+        let mut changed = aged(5 * second, message(1, 4));
+        changed.past = alloc::vec![(ChangeMessage::default(), message(0, 10).policy)];
+        let older = |age| aged(age * second, message(0, 10));
+        let now = 1_000 * second;
+        let mut history = History::new("a", Some(1), &changed, now).unwrap();
+        assert!(history.learn(Some(2), &older(60), now).unwrap(), "the client is new");
+        assert_eq!((history.revision(), history.limit().policy().capacity()), (1, 4));
+        let mut history = History::new("a", Some(2), &older(60), now).unwrap();
+        assert!(history.learn(Some(1), &changed, now).unwrap());
+        assert_eq!((history.revision(), history.limit().policy().capacity()), (1, 4));
+        let mut back = History::decode("a", &history.encode()).unwrap();
+        assert!(back.learn(Some(3), &older(8), now + second).unwrap());
+        assert_eq!(back.limit().policy().capacity(), 4);
+        // Set after the change, so it is news; also after the clock has stepped back.
+        assert!(back.learn(Some(4), &older(1), now + second).unwrap());
+        assert_eq!(back.limit().policy().capacity(), 10);
+        assert!(back.learn(Some(5), &aged(0, message(0, 3)), second).unwrap());
+        assert_eq!(back.limit().policy().capacity(), 3);
     }
 
     #[test]
     fn all_revisions_that_a_client_made_meanwhile_are_applied() {
-        let mut history = History::new("a", Some(1), &message(0, 10)).unwrap();
+        let mut history = History::new("a", Some(1), &message(0, 10), 0).unwrap();
         let mut later = message(2, 10);
         later.past = alloc::vec![(ChangeMessage::Reset, message(1, 5).policy)];
-        assert!(history.learn(Some(1), &later).unwrap());
+        assert!(history.learn(Some(1), &later, 0).unwrap());
         assert_eq!(history.revision(), 2, "back to the first policy, by way of a reset");
-        assert!(!history.learn(Some(1), &later).unwrap(), "sent again after a timeout");
+        assert!(!history.learn(Some(1), &later, 0).unwrap(), "sent again after a timeout");
     }
 
     #[test]
     fn histories_round_trip_and_numbers_stay_after_old_ones_are_forgotten() {
-        let mut history = History::new("a", Some(1), &message(0, 1)).unwrap();
+        let mut history = History::new("a", Some(1), &message(0, 1), 0).unwrap();
         for generation in 1..400 {
-            history.learn(Some(1), &message(generation, u64::from(generation) + 1)).unwrap();
+            history.learn(Some(1), &message(generation, u64::from(generation) + 1), 0).unwrap();
         }
         let back = History::decode("a", &history.encode()).unwrap();
         assert_eq!((back.revision(), history.revision()), (399, 399));
@@ -256,18 +297,18 @@ mod tests {
             2,
             "the last two"
         );
-        let newer = String::from_utf8(back.encode()).unwrap().replacen("1", "2", 1);
+        let newer = "{\"format\":2}";
         assert_eq!(
             History::decode("a", newer.as_bytes()).unwrap_err(),
-            "a stored policy history has format 2, but this version reads format 1"
+            "a stored policy history cannot be read: has format 2, but this version reads format 1"
         );
     }
 
     #[test]
     fn number_of_clients_is_bounded() {
-        let mut history = History::new("a", None, &message(0, 1)).unwrap();
+        let mut history = History::new("a", None, &message(0, 1), 0).unwrap();
         for node in 0..2_000 {
-            history.learn(Some(node), &message(0, 1)).unwrap();
+            history.learn(Some(node), &message(0, 1), 0).unwrap();
         }
         assert_eq!((history.nodes.len(), history.revision()), (MAX_NODES, 0));
     }

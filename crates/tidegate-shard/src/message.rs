@@ -94,6 +94,15 @@ pub struct LimitMessage {
     /// Earlier policies that may be new to the shard, oldest first, without a gap.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub past: Vec<(ChangeMessage, PolicyMessage)>,
+    /// How long the client has had the current policy, in nanoseconds. A shard that hears of two
+    /// policies keeps the one that was set later.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub age_ns: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// One bucket.
@@ -206,8 +215,10 @@ pub enum ErrorMessage {
     ReceiptIssuer,
     ReceiptMismatch,
     Full,
-    /// The operation is invalid, or a part of it failed; why, in a sentence.
+    /// The operation is invalid, or the shard cannot execute it; why, in a sentence.
     Rejected(String),
+    /// A shard did not respond, or failed. Its part of the operation may have been executed.
+    Unavailable(String),
 }
 
 impl Batch {
@@ -234,4 +245,5 @@ impl Replies {
     }
 }
 
+pub use convert::PolicySync;
 pub(crate) use convert::time;

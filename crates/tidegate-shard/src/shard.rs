@@ -32,7 +32,7 @@ use list::{List, ListEntry, rejected};
 const ISSUER: u64 = 0x7469_6465_646f_2d31;
 /// Name of the record with the number of this shard. No limit has an empty name.
 const SHARD_NUMBER: &str = "";
-/// Maximum number of policy histories kept in memory.
+/// Number of policy histories kept in memory between operations.
 const MAX_CACHED: usize = 1_024;
 
 /// The two tables of a shard's storage.
@@ -106,6 +106,10 @@ impl<S: Storage> Shard<S> {
         operation: &OperationMessage,
         now: Now,
     ) -> Result<StoreResponse, StoreError> {
+        // Not in the middle of an operation: what is not stored yet is written from here.
+        if self.histories.len() > MAX_CACHED {
+            self.histories.clear();
+        }
         let decision = |decision| StoreResponse::Decision(decision);
         match operation {
             OperationMessage::Take { charges } => {
@@ -344,7 +348,7 @@ impl<S: Storage> Shard<S> {
         decide::check_list(items.clone().map(|(target, _)| target.key()))?;
         let mut list = List::default();
         for (target, amount) in items {
-            let history = self.history(node, &target.limit).map_err(rejected)?;
+            let history = self.history(node, &target.limit, now.time).map_err(rejected)?;
             list.add(target, amount, history).map_err(rejected)?;
         }
         for bucket in list.iter_mut() {
@@ -362,23 +366,22 @@ impl<S: Storage> Shard<S> {
         &mut self,
         node: Option<u64>,
         message: &LimitMessage,
+        now: Time,
     ) -> Result<Rc<History>, String> {
+        let now_ns = now.as_nanos();
         let Some(name) = &message.name else { return History::inline(message).map(Rc::new) };
         if !self.histories.contains_key(name) {
-            if self.histories.len() == MAX_CACHED {
-                self.histories.clear();
-            }
             let (history, stored) = match self.storage.read(Table::Limits, name) {
                 Some(value) if !name.is_empty() => (History::decode(name, &value)?, true),
                 // Stored with the first bucket that is written under it.
-                _ => (History::new(name, node, message)?, false),
+                _ => (History::new(name, node, message, now_ns)?, false),
             };
             self.histories.insert(name.clone(), (Rc::new(history), stored));
         }
         let Some((history, stored)) = self.histories.get_mut(name) else {
             return Err("the policy history is lost".into());
         };
-        if Rc::make_mut(history).learn(node, message)? && *stored {
+        if Rc::make_mut(history).learn(node, message, now_ns)? && *stored {
             self.storage.write(Table::Limits, name, &history.encode(), None);
         }
         Ok(history.clone())

@@ -1,7 +1,9 @@
 //! What survives the end of the runtime, and what concurrent callers get.
 
 use futures_util::future::join_all;
-use tidegate_core::{Limit, Policy, PolicyChange, Store as _};
+use tidegate_core::{
+    Charge, Limit, Operation, Policy, PolicyChange, Store as _, StoreResponse, StoreResponses,
+};
 use tidegate_durable::DurableStore;
 use tidegate_testkit::launch::Workerd;
 
@@ -77,4 +79,63 @@ async fn limits_are_shared_between_clients_and_newest_policy_applies() {
     assert_eq!(take(&restarted, &four, "a", 1).await.unwrap().remaining(), 3);
     let adopted = take(&one, &ten, "a", 1).await.unwrap();
     assert_eq!((adopted.remaining(), adopted.outcomes()[0].capacity), (2, 4));
+}
+
+/// A shard learns of a change from the first request that brings it. A program that was started
+/// before the change must not undo it in a shard that it reaches later.
+#[tokio::test]
+async fn policy_of_a_program_that_did_not_see_the_change_stays_replaced() {
+    let workerd = workerd();
+    let (one, other) = (store(&workerd, 128), store(&workerd, 128));
+    let minute = 60_000_000_000;
+    for store in [&one, &other] {
+        store.set_manual_time(START_NS);
+    }
+    let original = limit("client");
+    assert_eq!(take(&one, &original, "seen by both", 1).await.unwrap().remaining(), 9);
+    assert_eq!(take(&other, &original, "seen by both", 1).await.unwrap().remaining(), 8);
+    for store in [&one, &other] {
+        store.set_manual_time(START_NS + minute);
+    }
+    let smaller = Policy::per_second(1).capacity(4).build().unwrap();
+    let revised = original.revise(smaller, PolicyChange::KeepTokens).unwrap();
+    for key in ["seen by both", "user:1", "user:2", "user:3"] {
+        assert_eq!(take(&one, &revised, key, 1).await.unwrap().remaining(), 3, "{key}");
+        assert_eq!(take(&other, &original, key, 1).await.unwrap().remaining(), 2, "{key}");
+        assert_eq!(take(&one, &revised, key, 1).await.unwrap().remaining(), 1, "{key}");
+    }
+}
+
+/// Operations of one call on several shards do not wait for each other, unless they share a key.
+#[tokio::test]
+async fn lists_across_shards_of_one_call_are_decided_as_if_one_after_the_other() {
+    let workerd = workerd();
+    let store = store(&workerd, 128);
+    store.set_manual_time(START_NS);
+    let limit = limit("client");
+    let keys: Vec<String> = (0..40).map(|number| format!("user:{number}")).collect();
+    let mut lists: Vec<[Charge<'_>; 2]> = Vec::new();
+    for pair in keys.chunks_exact(2) {
+        lists.push([Charge::new(&limit, &*pair[0], 1), Charge::new(&limit, &*pair[1], 6)]);
+    }
+    // The second list with a key finds what the first has left.
+    lists.push([Charge::new(&limit, "user:0", 9), Charge::new(&limit, "user:2", 9)]);
+    lists.push([Charge::new(&limit, "user:1", 5), Charge::new(&limit, "user:4", 1)]);
+    let single = [Charge::new(&limit, "user:4", 8)];
+    let mut operations: Vec<_> = lists.iter().map(|list| Operation::Take(list)).collect();
+    operations.push(Operation::Take(&single));
+    let mut responses = StoreResponses::new();
+    store.submit(&operations, &mut responses).await;
+    let remaining = |response: &Result<StoreResponse, _>| match response {
+        Ok(StoreResponse::Decision(decision)) => {
+            let outcomes = decision.outcomes().iter().map(|outcome| outcome.remaining);
+            (decision.is_allowed(), outcomes.collect::<Vec<_>>())
+        }
+        other => panic!("not a decision: {other:?}"),
+    };
+    let found: Vec<_> = responses.iter().map(remaining).collect();
+    assert_eq!(found[..20], vec![(true, vec![9, 4]); 20]);
+    assert_eq!(found[20], (true, vec![0, 0]));
+    assert_eq!(found[21], (false, vec![4, 9]), "user:1 has 4 left");
+    assert_eq!(found[22], (true, vec![1]));
 }

@@ -103,8 +103,9 @@ fn render_consume(reply: &ReplyMessage) -> Response {
 
 fn render_error(error: &ErrorMessage) -> Response {
     let status = match error {
-        ErrorMessage::Full => 503,
-        // Other versions of the storage, and shards that do not respond.
+        // Shards that do not respond.
+        ErrorMessage::Full | ErrorMessage::Unavailable(_) => 503,
+        // Other versions of the storage.
         ErrorMessage::Rejected(_) => 500,
         _ => 400,
     };

@@ -4,7 +4,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use serde_json::Value;
-use tidegate_core::decide;
+use tidegate_core::{Limit, decide};
 
 use super::{NANOS_PER_MILLI, Response};
 use crate::json::{Fields, FromJson, parse};
@@ -56,7 +56,10 @@ impl Request {
         if form != Form::Batch {
             let targets: Vec<_> = batch.operations[0].targets().collect();
             for target in &targets {
-                target.limit.policy.to_policy().map_err(bad)?;
+                let policy = target.limit.policy.to_policy().map_err(bad)?;
+                if let Some(name) = &target.limit.name {
+                    Limit::named(name, policy).map_err(|error| bad(error.to_string()))?;
+                }
             }
             let keys: Vec<_> = targets.iter().map(|target| target.key()).collect();
             decide::check_list(keys).map_err(|error| bad(error.to_string()))?;
@@ -95,6 +98,9 @@ impl Consume {
         let policy = PolicyMessage {
             capacity: Some(capacity),
             tokens_per_second: Some(self.tokens_per_second),
+            // This path neither settles nor reserves. As in the memory limiter of the npm package.
+            max_debt: Some(0),
+            horizon_ns: Some(0),
             ..PolicyMessage::default()
         };
         let limit = LimitMessage { policy, ..LimitMessage::default() };

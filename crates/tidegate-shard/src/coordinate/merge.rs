@@ -1,6 +1,5 @@
 //! Parts of a list: what each shard is sent, and how their replies become one.
 
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use tidegate_core::{Receipt, ReceiptError, Time};
@@ -137,10 +136,19 @@ pub(super) fn part_of(receipt: &Receipt, items: &[usize]) -> ReceiptMessage {
     ReceiptMessage::new(&Receipt::new(receipt.issuer(), receipt.start(), records))
 }
 
-pub(super) fn failed(reason: String) -> ReplyMessage {
-    ReplyMessage::Error(ErrorMessage::Rejected(reason))
+pub(super) fn lost() -> ReplyMessage {
+    ReplyMessage::Error(ErrorMessage::Unavailable("a shard returned no reply".into()))
 }
 
-pub(super) fn lost() -> ReplyMessage {
-    failed("a shard returned no reply".into())
+impl ErrorMessage {
+    /// Names the shard in an error without a kind of its own.
+    pub(super) fn of_shard(&self, shard: u32) -> Self {
+        match self {
+            Self::Rejected(reason) => Self::Rejected(alloc::format!("shard {shard}: {reason}")),
+            Self::Unavailable(reason) => {
+                Self::Unavailable(alloc::format!("shard {shard}: {reason}"))
+            }
+            other => other.clone(),
+        }
+    }
 }

@@ -20,13 +20,21 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// What a client knows of its policy of a limit and a shard.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PolicySync {
+    /// The newest revision that the shard has confirmed.
+    pub confirmed: Option<u32>,
+    /// How long the client has had its current policy.
+    pub age: Duration,
+}
+
 impl TargetMessage {
-    /// Creates the message of a target. `known` is the newest revision of the limit that the shard
-    /// is known to have.
+    /// Creates the message of a target.
     #[must_use]
-    pub fn new(target: &Target<'_>, known: Option<u32>) -> Self {
+    pub fn new(target: &Target<'_>, sync: PolicySync) -> Self {
         Self {
-            limit: LimitMessage::new(target.limit, known),
+            limit: LimitMessage::new(target.limit, sync),
             key: target.key.name().into(),
             group: target.key.group().map(Into::into),
             windows: target.windows.map(|windows| windows.bounds()),
@@ -48,7 +56,7 @@ impl TargetMessage {
 }
 
 impl LimitMessage {
-    fn new(limit: &Limit, known: Option<u32>) -> Self {
+    fn new(limit: &Limit, sync: PolicySync) -> Self {
         let policy = PolicyMessage::new(limit.policy());
         if limit.is_inline() {
             let fingerprint = limit.policy().fingerprint();
@@ -57,7 +65,8 @@ impl LimitMessage {
             return Self { schedule, policy, ..Self::default() };
         }
         // A revision that the shard knows is the base of the later ones and need not be sent.
-        let oldest = known.map_or(0, |known| known.saturating_add(1)).min(limit.generation());
+        let oldest = sync.confirmed.map_or(0, |confirmed| confirmed.saturating_add(1));
+        let oldest = oldest.min(limit.generation());
         let all = (oldest..=limit.generation()).find_map(|from| limit.revisions_since(from));
         let mut all: Vec<_> = all
             .into_iter()
@@ -72,16 +81,17 @@ impl LimitMessage {
             generation: limit.generation(),
             change,
             past: all,
+            age_ns: nanos(sync.age),
         }
     }
 }
 
 impl OperationMessage {
-    /// Creates the message of an operation. `known` tells the newest revision of a limit that the
-    /// shard is known to have. Returns `None` for an operation that this format does not have.
+    /// Creates the message of an operation. Returns `None` for an operation that this format does
+    /// not have.
     #[must_use]
-    pub fn new(operation: &Operation<'_>, known: impl Fn(&Limit) -> Option<u32>) -> Option<Self> {
-        let target = |target: &Target<'_>| TargetMessage::new(target, known(target.limit));
+    pub fn new(operation: &Operation<'_>, sync: impl Fn(&Limit) -> PolicySync) -> Option<Self> {
+        let target = |target: &Target<'_>| TargetMessage::new(target, sync(target.limit));
         let charges = |charges: &[Charge<'_>]| {
             let charge = |c: &Charge<'_>| ChargeMessage { on: target(&c.target), cost: c.cost };
             charges.iter().map(charge).collect()
@@ -256,6 +266,7 @@ impl ErrorMessage {
             StoreError::Receipt(ReceiptError::Mismatch) => Self::ReceiptMismatch,
             StoreError::Full => Self::Full,
             StoreError::Rejected(reason) => Self::Rejected(alloc::format!("{reason}")),
+            StoreError::Unavailable(reason) => Self::Unavailable(alloc::format!("{reason}")),
             other => Self::Rejected(alloc::format!("{other}")),
         }
     }
@@ -270,6 +281,7 @@ impl ErrorMessage {
             Self::ReceiptMismatch => ReceiptError::Mismatch.into(),
             Self::Full => StoreError::Full,
             Self::Rejected(reason) => StoreError::Rejected(reason.clone().into()),
+            Self::Unavailable(reason) => StoreError::Unavailable(reason.clone().into()),
         }
     }
 }

@@ -81,6 +81,7 @@ impl FromJson for LimitMessage {
             generation: fields.optional("generation")?.unwrap_or(0),
             change: fields.optional("change")?.unwrap_or_default(),
             past: fields.optional("past")?.unwrap_or_default(),
+            age_ns: fields.optional("age_ns")?.unwrap_or(0),
         };
         fields.finish().map(|()| limit)
     }
@@ -199,6 +200,7 @@ impl FromJson for ErrorMessage {
             "receipt_mismatch" => Self::ReceiptMismatch,
             "full" => Self::Full,
             "rejected" => Self::Rejected(FromJson::from_json(value)?),
+            "unavailable" => Self::Unavailable(FromJson::from_json(value)?),
             other => return json::unknown(other),
         })
     }

@@ -226,10 +226,23 @@ fn other_formats_are_refused() {
 
 /// Runs a request through the coordinator on several shards.
 fn coordinated(shards: &mut [Shard<Maps>], path: &str, body: &str) -> (u64, String) {
+    coordinated_with(path, body, shards.len(), |_, shard, body| {
+        post(&mut shards[shard], "/operations", body, 0)
+    })
+}
+
+/// Runs a request through the coordinator. `reply` gets the number of the round, the shard and the
+/// body.
+fn coordinated_with(
+    path: &str,
+    body: &str,
+    shards: usize,
+    mut reply: impl FnMut(usize, usize, &str) -> Response,
+) -> (u64, String) {
     let mut replies: Vec<Vec<serde_json::Value>> = Vec::new();
     for _ in 0..32 {
         let progress = serde_json::json!({
-            "shards": shards.len(), "path": path, "body": body, "replies": replies,
+            "shards": shards, "path": path, "body": body, "replies": replies,
         });
         let next: serde_json::Value =
             serde_json::from_str(&api::coordinate(progress.to_string().as_bytes())).unwrap();
@@ -238,8 +251,7 @@ fn coordinated(shards: &mut [Shard<Maps>], path: &str, body: &str) -> (u64, Stri
         };
         let round = calls.iter().map(|call| {
             let shard = usize::try_from(call["shard"].as_u64().unwrap()).unwrap();
-            let body = call["body"].as_str().unwrap();
-            let response = post(&mut shards[shard], "/operations", body, 0);
+            let response = reply(replies.len(), shard, call["body"].as_str().unwrap());
             serde_json::json!({ "status": response.status, "body": response.body })
         });
         let round = round.collect();
@@ -272,46 +284,134 @@ fn lists_across_shards_are_coordinated() {
     assert_eq!(status, 404);
 }
 
+const LIST: &str = r#"{"charges":[
+    {"policy":{"allowance":10},"key":"user:1","cost":3},
+    {"policy":{"allowance":5},"key":"user:2","cost":3}]}"#;
+
+fn lost() -> Response {
+    Response { status: 0, body: "connection lost".to_owned() }
+}
+
+/// Takes [`LIST`] from shards 75 and 94, and returns the response and what is left in shard 75.
+fn take_with(mut reply: impl FnMut(usize, usize, &str) -> Option<Response>) -> (u64, String, u64) {
+    let mut shards: Vec<_> = (0..128).map(|_| shard()).collect();
+    let (status, body) = coordinated_with("/take", LIST, 128, |round, number, body| {
+        reply(round, number, body)
+            .unwrap_or_else(|| post(&mut shards[number], "/operations", body, 0))
+    });
+    let peek = r#"{"policy":{"allowance":10},"key":"user:1","cost":0}"#;
+    let peeked = ok(&mut shards[75], "/peek", peek, 0);
+    let peeked: serde_json::Value = serde_json::from_str(&peeked).unwrap();
+    (status, body, peeked["remaining"].as_u64().unwrap())
+}
+
+/// A shard that does not respond is an outage, as it is for an operation on that shard alone.
 #[test]
 fn a_shard_that_fails_gives_back_what_the_others_were_charged() {
-    let list = r#"{"charges":[
-        {"policy":{"capacity":10,"rate":"1/s"},"key":"user:1","cost":3},
-        {"policy":{"capacity":5,"rate":"1/s"},"key":"user:2","cost":3}]}"#;
-    let mut first = shard();
-    let mut replies: Vec<serde_json::Value> = Vec::new();
-    let mut refunded = false;
-    // Two peeks, then the charge of shard 75, then that of shard 94, which never answers.
-    for round in 0..4 {
-        let progress = serde_json::json!({
-            "shards": 128, "path": "/take", "body": list, "replies": replies,
+    // Round 0 peeks, round 1 charges shard 75, round 2 shard 94, round 3 gives back.
+    for (failing, left) in [(0, 10), (1, 10), (2, 10)] {
+        let (status, body, remaining) = take_with(|round, shard, _| {
+            let is_lost = round == failing && (shard == 94 || failing == 1);
+            is_lost.then(lost)
         });
-        let next: serde_json::Value =
-            serde_json::from_str(&api::coordinate(progress.to_string().as_bytes())).unwrap();
-        let calls = next["calls"].as_array().unwrap();
-        let mut other = shard();
-        let answers: Vec<_> = calls
-            .iter()
-            .map(|call| {
-                let body = call["body"].as_str().unwrap();
-                if call["shard"] == 94 && round > 0 {
-                    return serde_json::json!({ "status": 0, "body": "connection lost" });
-                }
-                let one = if call["shard"] == 75 { &mut first } else { &mut other };
-                refunded |= body.contains("settle");
-                let response = post(one, "/operations", body, 0);
-                serde_json::json!({ "status": response.status, "body": response.body })
-            })
-            .collect();
-        replies.push(serde_json::Value::Array(answers));
+        assert_eq!((status, remaining), (503, left), "round {failing}: {body}");
+        assert!(body.contains("no response: connection lost"), "{body}");
     }
-    let progress = serde_json::json!({
-        "shards": 128, "path": "/take", "body": list, "replies": replies,
+    let (status, body, _) = take_with(|_, shard, _| {
+        (shard == 94).then(|| Response { status: 500, body: "Error: it failed".to_owned() })
     });
-    let next: serde_json::Value =
-        serde_json::from_str(&api::coordinate(progress.to_string().as_bytes())).unwrap();
-    assert_eq!(next["status"], 500);
-    assert!(next["body"].as_str().unwrap().contains("shard 94: no response: connection lost"));
-    assert!(refunded);
-    let peek = r#"{"policy":{"capacity":10,"rate":"1/s"},"key":"user:1","cost":0}"#;
-    assert!(ok(&mut first, "/peek", peek, 0).contains(r#""remaining":10"#));
+    assert_eq!(status, 503, "{body}");
+    assert!(body.contains("shard 94: status 500: Error: it failed"), "{body}");
+}
+
+/// Another caller empties shard 94 after it was peeked, and the refund in shard 75 gets lost: the
+/// caller must not read that nothing was spent.
+#[test]
+fn lost_refund_is_an_error_and_not_a_denial() {
+    let denied = |round: usize, shard: usize, body: &str| {
+        let other = r#"{"policy":{"allowance":5},"key":"user:2","cost":5}"#;
+        (shard == 94 && round == 2).then(|| {
+            let mut empty = self::shard();
+            ok(&mut empty, "/take", other, 0);
+            post(&mut empty, "/operations", body, 0)
+        })
+    };
+    let (status, body, remaining) = take_with(denied);
+    assert_eq!((status, remaining), (200, 10), "{body}");
+    assert!(body.contains(r#""allowed":false"#), "{body}");
+    let (status, body, remaining) = take_with(|round, shard, body| {
+        if shard == 75 && body.contains("settle") {
+            Some(lost())
+        } else {
+            denied(round, shard, body)
+        }
+    });
+    assert_eq!((status, remaining), (503, 7), "{body}");
+    assert!(body.contains("shard 75: no response"), "{body}");
+}
+
+#[test]
+fn coordinator_executes_one_operation() {
+    let take =
+        r#"{"take":{"charges":[{"on":{"limit":{"policy":{"allowance":1}},"key":"a"},"cost":1}]}}"#;
+    let mut shards: Vec<_> = (0..128).map(|_| shard()).collect();
+    for (operations, status) in [(String::new(), 200), (take.to_owned(), 200)] {
+        let body = format!(r#"{{"format":1,"operations":[{operations}]}}"#);
+        assert_eq!(coordinated(&mut shards, "/operations", &body).0, status);
+    }
+    let body = format!(r#"{{"format":1,"operations":[{take},{take}]}}"#);
+    let (status, body) = coordinated(&mut shards, "/operations", &body);
+    assert_eq!(status, 400);
+    assert!(body.contains("send one request for each"), "{body}");
+}
+
+#[test]
+fn unusable_name_of_a_limit_is_a_bad_request() {
+    for name in ["L", "", "a b"] {
+        let body = format!(r#"{{"limit":"{name}","policy":{{"allowance":1}},"key":"a"}}"#);
+        let response = post(&mut shard(), "/take", &body, 0);
+        assert_eq!(response.status, 400, "{}", response.body);
+    }
+}
+
+/// `/consume` neither settles nor reserves, so its buckets have the bounds of the memory limiter of
+/// the npm package.
+#[test]
+fn consume_has_neither_debt_nor_a_horizon() {
+    let mut shard = shard();
+    let long = r#"{"key":"a","cost":1,"capacity":2000000000,"tokensPerSecond":1}"#;
+    assert_eq!(ok(&mut shard, "/consume", long, 0), r#"{"allowed":true,"remaining":1999999999}"#);
+    let body = r#"{"key":"b","cost":10,"capacity":10,"tokensPerSecond":1}"#;
+    ok(&mut shard, "/consume", body, 365 * 86_400_000);
+    let body = body.replace(r#""cost":10"#, r#""cost":1"#);
+    assert_eq!(
+        ok(&mut shard, "/consume", &body, 0),
+        r#"{"allowed":false,"remaining":0,"retryAfterMs":1000}"#
+    );
+}
+
+/// More limits than a shard keeps in memory, two of them new and in one list.
+#[test]
+fn policy_histories_are_stored_however_many_limits_there_are() {
+    let mut shard = shard();
+    let take = |name: &str, rest: &str| {
+        format!(r#"{{"on":{{"limit":{{"name":"{name}",{rest}}},"key":"k"}},"cost":1}}"#)
+    };
+    let first = r#""policy":{"capacity":10,"rate":"1/s"}"#;
+    for number in 0..1_024 {
+        let charge = take(&format!("limit-{number}"), first);
+        let batch = format!(
+            r#"{{"format":1,"node":1,"operations":[{{"take":{{"charges":[{charge}]}}}}]}}"#
+        );
+        ok(&mut shard, "/operations", &batch, 0);
+    }
+    let revised = r#""policy":{"capacity":5,"rate":"1/s"},"generation":1,"past":[["keep_tokens",{"capacity":10,"rate":"1/s"}]]"#;
+    let charges = [take("new-a", revised), take("new-b", revised)].join(",");
+    let batch =
+        format!(r#"{{"format":1,"node":1,"operations":[{{"take":{{"charges":[{charges}]}}}}]}}"#);
+    let body = ok(&mut shard, "/operations", &batch, 0);
+    assert!(!body.contains("error"), "{body}");
+    for name in ["new-a", "new-b"] {
+        assert!(shard.storage().limits.contains_key(name), "{name}");
+    }
 }

@@ -8,7 +8,7 @@ use tidegate_core::{
     Now, Operation, Store, StoreError, StoreResponses, Submission, Time, WallTime, decide,
 };
 use tidegate_shard::coordinate::{self, CoordinatorStep};
-use tidegate_shard::message::{Batch, FORMAT, OperationMessage, Replies};
+use tidegate_shard::message::{Batch, FORMAT, OperationMessage, PolicySync, Replies};
 use tidegate_shard::{Shard, Storage, Table};
 use tidegate_testkit::subject::{BoxFuture, Resolution, Subject};
 
@@ -83,7 +83,7 @@ impl InProcess {
         &self,
         operation: &Operation<'_>,
     ) -> Result<tidegate_core::StoreResponse, StoreError> {
-        let message = OperationMessage::new(operation, |_| None).unwrap();
+        let message = OperationMessage::new(operation, |_| PolicySync::default()).unwrap();
         decide::check_list(message.targets().map(|target| target.key()).collect::<Vec<_>>())?;
         let batch = Batch { format: FORMAT, node: Some(1), operations: vec![message] };
         let shards = u32::try_from(self.shards.len()).unwrap();
