@@ -35,6 +35,8 @@ pub(crate) struct History {
     nodes: Vec<(u64, u32)>,
     /// When the current policy was set, in nanoseconds on the clock of the shard.
     set_ns: u64,
+    /// The client that brought it.
+    set_by: Option<u64>,
 }
 
 /// A stored history.
@@ -45,6 +47,7 @@ struct Record {
     revisions: Vec<(ChangeMessage, PolicyMessage)>,
     nodes: Vec<(u64, u32)>,
     set_ns: u64,
+    set_by: Option<u64>,
 }
 
 impl FromJson for Record {
@@ -62,6 +65,7 @@ impl FromJson for Record {
             revisions: fields.required("revisions")?,
             nodes: fields.required("nodes")?,
             set_ns: fields.required("set_ns")?,
+            set_by: fields.optional("set_by")?,
         })
     }
 }
@@ -77,7 +81,7 @@ impl History {
             Some(schedule) => Limit::inline_on(schedule, policy),
             None => Limit::inline(policy),
         };
-        Ok(Self { limit, first: 0, nodes: Vec::new(), set_ns: 0 })
+        Ok(Self { limit, first: 0, nodes: Vec::new(), set_ns: 0, set_by: None })
     }
 
     /// Creates the history of a limit that the shard does not know.
@@ -90,7 +94,8 @@ impl History {
         let revisions = revisions(message)?;
         let limit = build(name, &revisions)?;
         let nodes = node.map(|node| (node, message.generation)).into_iter().collect();
-        Ok(Self { limit, first: 0, nodes, set_ns: now_ns.saturating_sub(message.age_ns) })
+        let set_ns = now_ns.saturating_sub(message.age_ns);
+        Ok(Self { limit, first: 0, nodes, set_ns, set_by: node })
     }
 
     /// Adds what is new in the message of a client. Returns whether the history changed.
@@ -107,10 +112,11 @@ impl History {
         }
         let all = revisions(message)?;
         let set_ns = now_ns.saturating_sub(message.age_ns);
+        // A time in the future is from before a step of the clock. Revisions of one client are
+        // ordered by their numbers.
+        let is_older = set_ns < self.set_ns.min(now_ns) && (node.is_none() || node != self.set_by);
         let new = match known {
-            // A policy that was set before the one in force. A time in the future is from before a
-            // step of the clock.
-            _ if set_ns < self.set_ns.min(now_ns) => Vec::new(),
+            _ if is_older => Vec::new(),
             // Those after the last that is known of this client.
             Some(known) => {
                 let count = usize::try_from(message.generation - known).unwrap_or(usize::MAX);
@@ -125,7 +131,7 @@ impl History {
         };
         let mut changed = !new.is_empty();
         if changed {
-            self.set_ns = set_ns;
+            (self.set_ns, self.set_by) = (set_ns, node);
         }
         for (change, policy) in new {
             let revised = self.limit.revise(policy, change);
@@ -152,7 +158,8 @@ impl History {
             .map_err(|error| alloc::format!("a stored policy history cannot be read: {error}"))?;
         let revisions = read_revisions(record.revisions.iter())?;
         let limit = build(name, &revisions)?;
-        Ok(Self { limit, first: record.first, nodes: record.nodes, set_ns: record.set_ns })
+        let Record { first, nodes, set_ns, set_by, .. } = record;
+        Ok(Self { limit, first, nodes, set_ns, set_by })
     }
 
     /// Encodes the history.
@@ -170,6 +177,7 @@ impl History {
             revisions,
             nodes: self.nodes.clone(),
             set_ns: self.set_ns,
+            set_by: self.set_by,
         };
         serde_json::to_vec(&record).unwrap_or_default()
     }
@@ -270,6 +278,9 @@ mod tests {
         assert_eq!(back.limit().policy().capacity(), 10);
         assert!(back.learn(Some(5), &aged(0, message(0, 3)), second).unwrap());
         assert_eq!(back.limit().policy().capacity(), 3);
+        // The next revision of the same client is newer, whatever the clock did in between.
+        assert!(back.learn(Some(5), &aged(9, message(1, 2)), second).unwrap());
+        assert_eq!(back.limit().policy().capacity(), 2);
     }
 
     #[test]
