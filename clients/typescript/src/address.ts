@@ -1,12 +1,14 @@
 /**
  * Returns the part of an address that identifies a client: all of IPv4, the first 64 bits of IPv6.
  *
- * Whoever has an IPv6 address has 2^64 of them, and would have as many buckets. IPv4 addresses that
- * are mapped or translated to IPv6 are given as IPv4. A text that is no address is returned as it is.
+ * A client with IPv6 can choose among 2^64 addresses, and would have as many buckets. IPv4 addresses
+ * that are mapped or translated to IPv6 are given as IPv4. A text that is no address is returned as it
+ * is.
  */
 export function clientAddress(address: string): string {
   if (!address.includes(":")) return address;
-  const groups = parseIpv6(address);
+  // A zone is a matter of the host that wrote the address.
+  const groups = parseIpv6(address.replace(/%.*$/, ""));
   if (groups === undefined) return address;
   const prefix = groups.slice(0, 6).map((group) => group.toString(16)).join(":");
   if (prefix === "0:0:0:0:0:ffff" || prefix === "64:ff9b:0:0:0:0") {
@@ -15,6 +17,14 @@ export function clientAddress(address: string): string {
   const network = groups.slice(0, 4).map((group) => group.toString(16)).join(":");
   return canonical(`${network}::`) ?? address;
 }
+
+/** Returns whether a text is an IPv4 or IPv6 address. */
+export function isAddress(text: string): boolean {
+  return IPV4.test(text) || (text.includes(":") && canonical(text) !== undefined);
+}
+
+/** Decimals without leading zeros, which some parsers read as octal. */
+const IPV4 = /^(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(?:\.(?!$)|$)){4}$/;
 
 /** Returns the eight groups of an IPv6 address. */
 function parseIpv6(address: string): number[] | undefined {
@@ -27,10 +37,9 @@ function parseIpv6(address: string): number[] | undefined {
 
 /** Returns the canonical text of an IPv6 address. Every runtime has a parser of them: that of URLs. */
 function canonical(address: string): string | undefined {
-  const host = address.replace(/%.*$/, "");
-  if (!/^[0-9a-f:.]+$/i.test(host)) return undefined;
+  if (!/^[0-9a-f:.]+$/i.test(address)) return undefined;
   try {
-    return new URL(`http://[${host}]`).hostname.slice(1, -1);
+    return new URL(`http://[${address}]`).hostname.slice(1, -1);
   } catch {
     return undefined;
   }

@@ -72,7 +72,7 @@ export class BucketMemory {
     this.#collected?.register(owner, blocks);
   }
 
-  /** Returns the last denial that the result of `consume` did not tell. */
+  /** Returns the last denial that did not fit into the result of `consume`. */
   denial(): RateLimitDecision {
     // Memory that has grown has another buffer.
     if (this.#floats.length === 0) this.#floats = new Float64Array(this.wasm.memory.buffer);

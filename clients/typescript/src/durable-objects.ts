@@ -1,7 +1,7 @@
 import { RateLimiterError } from "./errors.js";
 import { fnv1a } from "./fnv1a.js";
 import { type HttpResponse, isCount, malformed, readJson, statusError } from "./http-decision.js";
-import { checkCost, checkPolicy, positiveInteger, prefixedKey } from "./policy.js";
+import { checkCost, checkFunction, checkOptions, checkPolicy, positiveInteger, prefixedKey } from "./policy.js";
 import type { Policy, RateLimitDecision, RateLimiter } from "./types.js";
 
 /** What is used of a Durable Object namespace, so that no types of a runtime are needed. */
@@ -37,7 +37,10 @@ export function durableObjectRateLimiter<Id>(
   policy: Policy,
   options: DurableObjectOptions = {},
 ): RateLimiter {
-  const shards = positiveInteger("shards", options.shards ?? DEFAULT_SHARDS);
+  const { shards = DEFAULT_SHARDS } = checkOptions(options);
+  positiveInteger("shards", shards);
+  // Missing if the binding has another name.
+  checkFunction("namespace", namespace, "idFromName");
   const checked = checkPolicy(policy);
   const { capacity, tokensPerSecond, prefix = "" } = checked;
   return {

@@ -11,7 +11,7 @@ export interface ErrorPayload {
   readonly code: ErrorCode;
   readonly message: string;
   /** The exceeded limit; empty if the error is not about a limit. */
-  readonly details: { readonly type?: "rate"; readonly observed?: number; readonly limit?: number };
+  readonly details: { readonly type?: "rate" | "in_flight"; readonly observed?: number; readonly limit?: number };
   /** Whether the same message may succeed later. */
   readonly retryable: boolean;
   /** Milliseconds to wait before a retry; absent if there is none. */
@@ -23,6 +23,9 @@ export interface ErrorFrame {
   readonly type: "ERROR";
   readonly payload: ErrorPayload;
 }
+
+/** Hint for messages in flight: when one of them ends is not known. */
+const RELEASE_HINT_MS = 1_000;
 
 /** Returns the frame of an error that must not be retried. */
 export function errorFrame(code: ErrorCode, message: string): ErrorFrame {
@@ -43,5 +46,15 @@ export function denialFrame(observed: number, limit: number, retryAfterMs: numbe
   return {
     type: "ERROR",
     payload: { code: "RESOURCE_EXHAUSTED", message, details, retryable: true, retryAfterMs },
+  };
+}
+
+/** Returns the frame for a message of a connection that already has the most messages in flight. */
+export function inFlightFrame(limit: number): ErrorFrame {
+  const details = { type: "in_flight", observed: limit + 1, limit } as const;
+  const message = "Too many messages in flight";
+  return {
+    type: "ERROR",
+    payload: { code: "RESOURCE_EXHAUSTED", message, details, retryable: true, retryAfterMs: RELEASE_HINT_MS },
   };
 }

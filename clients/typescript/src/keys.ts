@@ -1,9 +1,20 @@
-/** Keys that messages are charged to. Equal texts have equal parts. */
-import { clientAddress } from "./address.js";
+/**
+ * Keys that messages are charged to, in the form of those of the Rust crate `tidegate-ws`. Equal
+ * texts have equal parts.
+ *
+ * Tenants and users may have chosen their names, and the same position of a key can hold an address,
+ * `anon` or a connection. A name that could be mistaken for one of these is written after an empty
+ * part, which is never there otherwise: `rl:public::203.0.113.9:PING` is the user `203.0.113.9`, and
+ * `rl:public:203.0.113.9:PING` the client at that address.
+ */
+import { clientAddress, isAddress } from "./address.js";
 import type { IngressContext } from "./context.js";
 
 const NO_TENANT = "public";
 const NO_USER = "anon";
+/** Parts before the id of a connection, and before an address in another form than that of IP. */
+const CONNECTION = "conn";
+const ADDRESS = "ip";
 
 /**
  * Joins parts by `:`, with `:` and `%` inside a part escaped. Different lists of parts never give
@@ -17,10 +28,10 @@ export function joinKey(...parts: readonly string[]): string {
  * `rl:{tenant}:{user}:{type}`: no message type can starve another one of the same user.
  *
  * Without a user it is `anon`, so all anonymous clients of a tenant share their buckets. Use it
- * for authenticated connections.
+ * for authenticated connections. An empty id is no id.
  */
 export function keyPerUserPerType(ctx: IngressContext): string {
-  return joinKey("rl", tenant(ctx), user(ctx) ?? NO_USER, ctx.type);
+  return joinKey("rl", ...tenant(ctx), ...(user(ctx) ?? [NO_USER]), ctx.type);
 }
 
 /**
@@ -28,7 +39,7 @@ export function keyPerUserPerType(ctx: IngressContext): string {
  * types. Costs weight the types against each other, but do not isolate them.
  */
 export function perUserKey(ctx: IngressContext): string {
-  return joinKey("rl", tenant(ctx), user(ctx) ?? NO_USER);
+  return joinKey("rl", ...tenant(ctx), ...(user(ctx) ?? [NO_USER]));
 }
 
 /**
@@ -36,26 +47,36 @@ export function perUserKey(ctx: IngressContext): string {
  * as by `clientAddress`.
  *
  * A client with neither gets a bucket for its connection, `rl:{tenant}:conn:{id}:{type}`, so that
- * it cannot lock out the others. That key has five parts, so no user name can equal it.
+ * it cannot lock out the others. If `ip` is no IP address, the key is
+ * `rl:{tenant}:ip:{ip}:{type}`.
  */
 export function keyPerUserOrIpPerType(ctx: IngressContext): string {
-  const subject = user(ctx) ?? (ctx.ip ? clientAddress(ctx.ip) : undefined);
-  if (subject === undefined && ctx.id) return joinKey("rl", tenant(ctx), "conn", ctx.id, ctx.type);
-  return joinKey("rl", tenant(ctx), subject ?? NO_USER, ctx.type);
+  return joinKey("rl", ...tenant(ctx), ...(user(ctx) ?? anonymous(ctx)), ctx.type);
 }
 
-function tenant(ctx: IngressContext): string {
-  return field(ctx, "tenantId") ?? NO_TENANT;
+function anonymous(ctx: IngressContext): readonly string[] {
+  if (ctx.ip) {
+    const address = clientAddress(ctx.ip);
+    return isAddress(address) ? [address] : [ADDRESS, address];
+  }
+  return ctx.id ? [CONNECTION, ctx.id] : [NO_USER];
 }
 
-function user(ctx: IngressContext): string | undefined {
-  return field(ctx, "userId");
+function tenant(ctx: IngressContext): readonly string[] {
+  const name = field(ctx, "tenantId") ?? NO_TENANT;
+  return name === CONNECTION || name === ADDRESS ? ["", name] : [name];
 }
 
-/** Ids may be texts or numbers. Anything else has no reliable text. */
+function user(ctx: IngressContext): readonly string[] | undefined {
+  const name = field(ctx, "userId");
+  if (name === undefined) return undefined;
+  return name === NO_USER || name === CONNECTION || isAddress(name) ? ["", name] : [name];
+}
+
+/** Ids may be texts or numbers. Anything else has no reliable text, and an empty text is no id. */
 function field(ctx: IngressContext, name: "tenantId" | "userId"): string | undefined {
   const value = (ctx.ws.data as Record<string, unknown> | null | undefined)?.[name];
-  return typeof value === "string" || typeof value === "number" ? String(value) : undefined;
+  return (typeof value === "string" && value !== "") || Number.isFinite(value) ? String(value) : undefined;
 }
 
 function escapePart(part: string): string {

@@ -1,7 +1,6 @@
 import type { BucketMemory } from "./bucket-memory.js";
-import { RateLimiterError } from "./errors.js";
 import { fnv1a } from "./fnv1a.js";
-import { checkCost, checkPolicy, decimalText, positiveInteger, prefixedKey } from "./policy.js";
+import { checkCost, checkFunction, checkOptions, checkPolicy, decimalText, invalidOption, positiveInteger, prefixedKey } from "./policy.js";
 import type { Clock, Policy, RateLimitDecision, RateLimiter } from "./types.js";
 
 /** Options of `memoryRateLimiter`. */
@@ -62,7 +61,8 @@ export class BucketTable implements MemoryRateLimiter {
 
   /** `rate` is the text of a rate that tokens per second cannot express, for tests. */
   constructor(memory: BucketMemory, policy: Policy, options: MemoryOptions = {}, rate?: string) {
-    const { clock, maxKeys = DEFAULT_MAX_KEYS } = options;
+    const { clock, maxKeys = DEFAULT_MAX_KEYS } = checkOptions(options);
+    if (clock !== undefined) checkFunction("clock", clock, "now");
     this.#memory = memory;
     this.#policy = checkPolicy(policy);
     this.#maxKeys = positiveInteger("maxKeys", maxKeys);
@@ -175,9 +175,6 @@ export class BucketTable implements MemoryRateLimiter {
 
 /** Near the end of time all would be allowed, as with a clock of microseconds. */
 function checkTime(now: number): number {
-  if (now >= 0 && now < MAX_TIME_MS) return now;
-  throw new RateLimiterError(
-    "INVALID_OPTION",
-    `clock.now() must return milliseconds from 0 to ${MAX_TIME_MS}, got ${String(now)}`,
-  );
+  if (typeof now === "number" && now >= 0 && now < MAX_TIME_MS) return now;
+  throw invalidOption("clock.now()", `must return milliseconds from 0 to ${MAX_TIME_MS}`, now);
 }

@@ -1,9 +1,12 @@
 import type { IngressContext, Middleware, Socket } from "./context.js";
-import { errorFrame } from "./error-frame.js";
-import { RateLimiterError } from "./errors.js";
+import { errorFrame, inFlightFrame } from "./error-frame.js";
+import { checkFunction, invalidOption, positiveInteger } from "./policy.js";
 import { sendFrame } from "./send.js";
 
-/** What the application knows of a connection. */
+/**
+ * What the application knows of a connection: one object for as long as it is open, not a new one for
+ * each message. The gate keeps the messages of each object in order.
+ */
 export interface Connection<AppData = unknown> {
   /** Unique among open connections. */
   readonly id: string;
@@ -12,8 +15,10 @@ export interface Connection<AppData = unknown> {
   readonly data: AppData;
 }
 
-/** A message as `ws`, Bun, Workers and browsers deliver it. */
-export type RawMessage = string | ArrayBuffer | ArrayBufferView | readonly Uint8Array[];
+type BytesOrText = string | ArrayBuffer | ArrayBufferView | readonly Uint8Array[];
+
+/** A message as `ws`, Bun, Workers and browsers deliver it. The last form is a `Blob`. */
+export type RawMessage = BytesOrText | { arrayBuffer(): Promise<ArrayBuffer> };
 
 /** Options of `messageGate`. */
 export interface MessageGateOptions<AppData = unknown> {
@@ -25,6 +30,11 @@ export interface MessageGateOptions<AppData = unknown> {
    * functions without the type.
    */
   readonly types: readonly string[] | "any";
+  /**
+   * Messages of one connection that may be in flight, with the one that is handled; 64 if unset. Others
+   * get an error frame at once, and are neither charged nor handled.
+   */
+  readonly maxInFlight?: number;
   /** Called for each message that passed, with its parsed JSON. */
   readonly onMessage: (ctx: IngressContext<AppData>, message: { readonly type: string }) => unknown;
 }
@@ -32,56 +42,113 @@ export interface MessageGateOptions<AppData = unknown> {
 /** Checks messages of plain WebSockets. */
 export interface MessageGate<AppData = unknown> {
   /**
-   * Runs the middleware and the handler for a message. Rejects if one of them fails, for example
-   * because the store of a limiter is away.
+   * Runs the middleware and the handler for a message, after those of the messages that the
+   * connection sent before. Rejects if one of them fails, for example because the store of a limiter
+   * is away; the messages after it are handled nevertheless.
    */
   handle(socket: Socket, raw: RawMessage, connection: Connection<AppData>): Promise<void>;
 }
 
 const UNKNOWN = "unknown";
+const DEFAULT_MAX_IN_FLIGHT = 64;
+
+/** The messages of one connection. */
+interface MessageQueue {
+  inFlight: number;
+  /** Fulfilled when the last message has ended, however it did. */
+  last: Promise<unknown>;
+  /** Whether the connection was closed; messages that the client sent before still arrive. */
+  isClosing: boolean;
+}
+
+type ParsedMessage = { readonly type: string } | undefined;
 
 /**
  * Creates a gate for sockets without a router of their own. Messages are JSON objects with a
  * `type`. One whose type cannot be read is limited as type `unknown` and gets a `PARSE_ERROR`.
+ *
+ * The messages of a connection are decided and handled one after the other: the next one waits for
+ * the promise of the handler. Those that arrive after `ctx.ws.close` are dropped.
  */
 export function messageGate<AppData = unknown>(
   options: MessageGateOptions<AppData>,
 ): MessageGate<AppData> {
-  const { middleware, types, onMessage } = options;
+  const { middleware, types, onMessage, maxInFlight = DEFAULT_MAX_IN_FLIGHT } = options;
   if (types !== "any" && !Array.isArray(types)) {
-    throw new RateLimiterError("INVALID_OPTION", 'types must be a list of message types or "any"');
+    throw invalidOption("types", 'must be a list of message types or "any"', types);
   }
+  if (!Array.isArray(middleware)) throw invalidOption("middleware", "must be a list of functions", middleware);
+  for (const step of middleware) checkFunction("middleware", step);
+  checkFunction("onMessage", onMessage);
+  positiveInteger("maxInFlight", maxInFlight);
   const known = types === "any" ? undefined : new Set(types);
+  const queues = new WeakMap<Connection<AppData>, MessageQueue>();
+
+  const pass = async (ctx: IngressContext<AppData>, message: ParsedMessage): Promise<void> => {
+    const run = async (index: number): Promise<void> => {
+      const step = middleware[index];
+      if (step !== undefined) return step(ctx, () => run(index + 1));
+      if (message === undefined) {
+        sendFrame(ctx.ws, errorFrame("PARSE_ERROR", "Message type could not be read"));
+      } else {
+        await onMessage(ctx, message);
+      }
+    };
+    await run(0);
+  };
+
+  const contextOf = (socket: Socket, connection: Connection<AppData>, queue: MessageQueue, type: string) => ({
+    type: known === undefined || known.has(type) ? type : UNKNOWN,
+    id: connection.id,
+    ip: connection.ip,
+    ws: {
+      data: connection.data,
+      send: (text: string) => socket.send(text),
+      close: (code?: number, reason?: string) => {
+        socket.close(code, reason);
+        queue.isClosing = true;
+      },
+    },
+  });
+
   return {
     async handle(socket, raw, connection) {
-      const message = parse(raw);
-      const type = message?.type ?? UNKNOWN;
-      const ctx: IngressContext<AppData> = {
-        type: known === undefined || known.has(type) ? type : UNKNOWN,
-        id: connection.id,
-        ip: connection.ip,
-        ws: {
-          data: connection.data,
-          send: (text) => socket.send(text),
-          close: (code, reason) => socket.close(code, reason),
-        },
-        meta: { receivedAt: Date.now() },
-      };
-      const run = async (index: number): Promise<void> => {
-        const step = middleware[index];
-        if (step !== undefined) return step(ctx, () => run(index + 1));
-        if (message === undefined) {
-          sendFrame(socket, errorFrame("PARSE_ERROR", "Message type could not be read"));
-        } else {
-          await onMessage(ctx, message);
-        }
-      };
-      await run(0);
+      const queue = queues.get(connection) ?? { inFlight: 0, last: Promise.resolve(), isClosing: false };
+      queues.set(connection, queue);
+      if (queue.isClosing) return;
+      if (queue.inFlight >= maxInFlight) {
+        sendFrame(socket, inFlightFrame(maxInFlight));
+        return;
+      }
+      const meta = { receivedAt: Date.now() };
+      // Read at once: some servers reuse the bytes.
+      const reading = read(raw);
+      await enqueue(queue, async () => {
+        const message = await reading;
+        if (queue.isClosing) return;
+        await pass({ ...contextOf(socket, connection, queue, message?.type ?? UNKNOWN), meta }, message);
+      });
     },
   };
 }
 
-function parse(raw: RawMessage): { type: string } | undefined {
+/** Runs a task after those before it, whether they fail or not. */
+function enqueue(queue: MessageQueue, task: () => Promise<void>): Promise<void> {
+  queue.inFlight += 1;
+  const handled = queue.last.then(task).finally(() => {
+    queue.inFlight -= 1;
+  });
+  queue.last = handled.catch(() => {});
+  return handled;
+}
+
+/** Returns the parsed message; `undefined` if it has no readable type. Never rejects. */
+function read(raw: RawMessage): ParsedMessage | Promise<ParsedMessage> {
+  const isBlob = typeof raw === "object" && raw !== null && "arrayBuffer" in raw;
+  return isBlob ? raw.arrayBuffer().then(parse, () => undefined) : parse(raw);
+}
+
+function parse(raw: BytesOrText): ParsedMessage {
   try {
     const message: unknown = JSON.parse(toText(raw));
     const type = (message as { type?: unknown } | null)?.type;
@@ -91,7 +158,7 @@ function parse(raw: RawMessage): { type: string } | undefined {
   }
 }
 
-function toText(raw: RawMessage): string {
+function toText(raw: BytesOrText): string {
   if (typeof raw === "string") return raw;
   const decoder = new TextDecoder("utf-8", { fatal: true });
   if (!Array.isArray(raw)) return decoder.decode(raw as ArrayBuffer | ArrayBufferView);

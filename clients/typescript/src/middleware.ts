@@ -1,8 +1,7 @@
 import type { IngressContext, Middleware } from "./context.js";
 import { denialFrame, errorFrame } from "./error-frame.js";
-import { RateLimiterError } from "./errors.js";
 import { keyPerUserOrIpPerType } from "./keys.js";
-import { INVALID_COST, isCost } from "./policy.js";
+import { checkFunction, INVALID_COST, invalidOption, isCost } from "./policy.js";
 import { ignoreFailure, sendFrame } from "./send.js";
 import type { RateLimiter } from "./types.js";
 
@@ -43,7 +42,10 @@ export interface RateLimitOptions<AppData = unknown> {
    * connection, or nothing (`custom`: the application acts in the hook).
    */
   readonly onExceeded?: "send" | "close" | "custom";
-  /** Status code of a close; 1013 (try again later) if unset. */
+  /**
+   * Status code of a close; 1013 (try again later) if unset. One that servers may send: 1000 to 1003,
+   * 1007 to 1014, or 3000 to 4999. Sockets as in browsers close with 1000 or 3000 to 4999 only.
+   */
   readonly closeCode?: number;
   /**
    * Called once for each message over the limit. It is not awaited, and its failures are ignored:
@@ -65,8 +67,15 @@ export function rateLimit<AppData = unknown>(options: RateLimitOptions<AppData>)
   const { limiter, key = keyPerUserOrIpPerType, cost: costOf, onLimitExceeded } = options;
   const { onExceeded = "send", closeCode = TRY_AGAIN_LATER } = options;
   if (!BEHAVIOURS.includes(onExceeded)) {
-    throw new RateLimiterError("INVALID_OPTION", 'onExceeded must be "send", "close" or "custom"');
+    throw invalidOption("onExceeded", 'must be "send", "close" or "custom"', onExceeded);
   }
+  if (!isCloseCode(closeCode)) {
+    throw invalidOption("closeCode", "must be 1000 to 1003, 1007 to 1014, or 3000 to 4999", closeCode);
+  }
+  checkFunction("limiter", limiter, "consume");
+  checkFunction("key", key);
+  if (costOf !== undefined) checkFunction("cost", costOf);
+  if (onLimitExceeded !== undefined) checkFunction("onLimitExceeded", onLimitExceeded);
   return async (ctx, next) => {
     const cost = costOf === undefined ? 1 : costOf(ctx);
     if (!isCost(cost)) {
@@ -87,6 +96,12 @@ export function rateLimit<AppData = unknown>(options: RateLimitOptions<AppData>)
     if (onExceeded === "send") sendFrame(ctx.ws, frame);
     if (onExceeded === "close") ignoreFailure(() => ctx.ws.close(closeCode, frame.payload.message));
   };
+}
+
+/** Sockets throw on other codes, or close without one. */
+function isCloseCode(code: number): boolean {
+  const ranges = [[1_000, 1_003], [1_007, 1_014], [3_000, 4_999]] as const;
+  return Number.isInteger(code) && ranges.some(([first, last]) => code >= first && code <= last);
 }
 
 function notify(hook: (info: LimitExceededInfo) => unknown, info: LimitExceededInfo): void {

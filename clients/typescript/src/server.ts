@@ -1,6 +1,6 @@
 import { RateLimiterError } from "./errors.js";
 import { isCount, malformed, readJson, statusError } from "./http-decision.js";
-import { checkCost, checkPolicy, prefixedKey } from "./policy.js";
+import { checkCost, checkOptions, checkPolicy, invalidOption, prefixedKey } from "./policy.js";
 import type { Policy, RateLimitDecision, RateLimiter } from "./types.js";
 
 /** Options of `tidegateRateLimiter`. */
@@ -26,11 +26,14 @@ export function tidegateRateLimiter(
   policy: Policy,
   options: ServerOptions = {},
 ): RateLimiter {
-  const { token, timeoutMs = DEFAULT_TIMEOUT_MS } = options;
+  const { token, timeoutMs = DEFAULT_TIMEOUT_MS } = checkOptions(options);
   const checked = checkPolicy(policy);
-  if (!(timeoutMs > 0 && timeoutMs <= MAX_TIMEOUT_MS)) {
-    const message = `timeoutMs must be > 0 and at most ${MAX_TIMEOUT_MS}, got ${String(timeoutMs)}`;
-    throw new RateLimiterError("INVALID_OPTION", message);
+  if (!(typeof timeoutMs === "number" && timeoutMs > 0 && timeoutMs <= MAX_TIMEOUT_MS)) {
+    throw invalidOption("timeoutMs", `must be > 0 and at most ${MAX_TIMEOUT_MS}`, timeoutMs);
+  }
+  // What a header cannot carry would fail in each call, with an error that quotes it.
+  if (token !== undefined && !(typeof token === "string" && /^[\x21-\x7e]+$/.test(token))) {
+    throw new RateLimiterError("INVALID_OPTION", "token must have visible ASCII characters only, without spaces");
   }
   const { capacity, tokensPerSecond, prefix = "" } = checked;
   const address = takeAddress(url);
@@ -57,15 +60,20 @@ export function tidegateRateLimiter(
   };
 }
 
-/** Keeps a path in the URL: a proxy may put the API below one. */
+/**
+ * Keeps a path in the URL: a proxy may put the API below one. Errors do not quote the URL, nor have a
+ * cause that does: it may have a password.
+ */
 function takeAddress(url: string | URL): URL {
-  try {
-    const base = new URL(url);
-    base.pathname = `${base.pathname.replace(/\/+$/, "")}/v1/take`;
-    return base;
-  } catch (cause) {
-    throw new RateLimiterError("INVALID_OPTION", `not a URL: ${String(url)}`, { cause });
+  const base = URL.canParse(url) ? new URL(url) : undefined;
+  if (base === undefined || !/^https?:$/.test(base.protocol)) {
+    throw new RateLimiterError("INVALID_OPTION", "url must be one of http or https, such as http://127.0.0.1:8080");
   }
+  if (base.username !== "" || base.password !== "") {
+    throw new RateLimiterError("INVALID_OPTION", "url must not have a user or a password; use the option token");
+  }
+  base.pathname = `${base.pathname.replace(/\/+$/, "")}/v1/take`;
+  return base;
 }
 
 function toError(error: unknown, signal: AbortSignal, timeoutMs: number): RateLimiterError {

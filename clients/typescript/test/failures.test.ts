@@ -2,8 +2,9 @@
 import assert from "node:assert/strict";
 import { createServer, type IncomingMessage, type RequestListener } from "node:http";
 import { test } from "node:test";
+import { inspect } from "node:util";
 
-import { durableObjectRateLimiter, type RateLimiterError, tidegateRateLimiter } from "../src/index.js";
+import { durableObjectRateLimiter, memoryRateLimiter, type RateLimiterError, tidegateRateLimiter } from "../src/index.js";
 
 const POLICY = { capacity: 10, tokensPerSecond: 0.5, prefix: "p:" };
 
@@ -113,17 +114,45 @@ test("keys go to the shards of their prefixed text, in the format of the proposa
 
 test("options are checked when the limiter is created", () => {
   const objects = namespace(() => new Response());
-  for (const shards of [0, -5, 3.5, Number.NaN]) {
+  for (const shards of [0, -5, 3.5, Number.NaN, null, 128n, "128"] as number[]) {
     assert.throws(() => durableObjectRateLimiter(objects, POLICY, { shards }), {
       code: "INVALID_OPTION",
       message: `shards must be a positive integer, got ${shards}`,
     });
   }
-  for (const timeoutMs of [0, -1, Number.NaN, 2_147_483_648, Infinity]) {
+  for (const options of [null, 7] as unknown as object[]) {
+    const expected = { code: "INVALID_OPTION", message: `options must be an object, got ${options}` };
+    assert.throws(() => durableObjectRateLimiter(objects, POLICY, options), expected);
+    assert.throws(() => tidegateRateLimiter("http://a", POLICY, options), expected);
+    assert.throws(() => memoryRateLimiter(POLICY, options), expected);
+  }
+  assert.throws(() => durableObjectRateLimiter(undefined as unknown as typeof objects, POLICY), {
+    code: "INVALID_OPTION",
+    message: "namespace must have a method idFromName, got undefined",
+  });
+  for (const timeoutMs of [0, -1, Number.NaN, 2_147_483_648, Infinity, null, "5", 5n] as number[]) {
     assert.throws(() => tidegateRateLimiter("http://a", POLICY, { timeoutMs }), {
       code: "INVALID_OPTION",
       message: `timeoutMs must be > 0 and at most 2147483647, got ${timeoutMs}`,
     });
   }
-  assert.throws(() => tidegateRateLimiter("nowhere", POLICY), { code: "INVALID_OPTION", message: "not a URL: nowhere" });
+});
+
+test("a URL or a token that cannot be used is refused when the limiter is created, without quoting it", () => {
+  const secret = "s3cret";
+  const refuses = (url: string, token: string | undefined, message: RegExp) => {
+    assert.throws(() => tidegateRateLimiter(url, POLICY, token === undefined ? {} : { token }), (error: RateLimiterError) => {
+      assert.equal(error.code, "INVALID_OPTION");
+      assert.match(error.message, message);
+      assert.equal(inspect(error, { depth: 9, showHidden: true }).includes(secret), false, inspect(error));
+      return true;
+    });
+  };
+  const urls = [`nowhere ${secret}`, `http://ann:${secret}@a b`, `ftp://${secret}`, `${secret}:1`, `//${secret}`, ""];
+  for (const url of urls) refuses(url, undefined, /^url must be one of http or https, such as /);
+  for (const url of [`http://ann:${secret}@a`, `https://${secret}@a`, `http://:${secret}@a/b`]) {
+    refuses(url, undefined, /^url must not have a user or a password/);
+  }
+  const tokens = [`${secret}\n`, `${secret}\r\nx: y`, `${secret}\u0000`, `${secret}\u00fc`, `${secret}\u{1f600}`, `a ${secret}`, "", null, 7];
+  for (const token of tokens) refuses("http://a", token as string, /^token must have visible ASCII characters only/);
 });

@@ -38,7 +38,60 @@ test("the default key of an anonymous client has its address, else its connectio
   assert.equal(keyPerUserOrIpPerType(context({}, { ip: "203.0.113.9" })), "rl:public:203.0.113.9:PING");
   assert.equal(keyPerUserOrIpPerType(context({})), "rl:public:conn:c1:PING");
   assert.equal(keyPerUserOrIpPerType(context({}, { id: "" })), "rl:public:anon:PING");
-  assert.equal(keyPerUserOrIpPerType(context({ userId: "conn" })), "rl:public:conn:PING");
+});
+
+test("an empty id is unknown, so clients of different addresses do not share a bucket", () => {
+  const empty = { tenantId: "", userId: "" };
+  for (const [id, ip] of [["c1", "203.0.113.9"], ["c2", "203.0.113.10"]]) {
+    assert.equal(keyPerUserOrIpPerType(context(empty, { id: id!, ip })), `rl:public:${ip}:PING`);
+    assert.equal(keyPerUserOrIpPerType(context(empty, { id: id!, ip: "" })), `rl:public:conn:${id}:PING`);
+  }
+  assert.equal(keyPerUserPerType(context(empty)), "rl:public:anon:PING");
+  assert.equal(perUserKey(context({ userId: Number.NaN })), "rl:public:anon");
+});
+
+test("names that an address, an anonymous client or a connection could have are written as in tidegate-ws", () => {
+  const names = [
+    ["alice", "alice"], ["ip", "ip"], ["1.2.3", "1.2.3"], ["01.2.3.4", "01.2.3.4"], ["1.2.3.256", "1.2.3.256"], ["1.2.3.4.", "1.2.3.4."],
+    ["anon", ":anon"], ["conn", ":conn"], ["203.0.113.9", ":203.0.113.9"], ["255.255.255.255", ":255.255.255.255"],
+    ["2001:db8::", ":2001%3Adb8%3A%3A"], ["::FFFF:1.2.3.4", ":%3A%3AFFFF%3A1.2.3.4"], ["fe80::1%eth0", "fe80%3A%3A1%25eth0"],
+  ] as const;
+  for (const [userId, text] of names) {
+    const ctx = context({ userId }, { ip: "203.0.113.9" });
+    assert.equal(keyPerUserPerType(ctx), `rl:public:${text}:PING`);
+    assert.equal(keyPerUserOrIpPerType(ctx), `rl:public:${text}:PING`);
+    assert.equal(perUserKey(ctx), `rl:public:${text}`);
+  }
+  for (const [tenantId, text] of [["acme", "acme"], ["conn", ":conn"], ["ip", ":ip"], ["anon", "anon"]] as const) {
+    assert.equal(perUserKey(context({ tenantId, userId: "ann" })), `rl:${text}:ann`);
+  }
+  // An address in another form, such as a digest, is no user either.
+  assert.equal(keyPerUserOrIpPerType(context({}, { ip: "unknown" })), "rl:public:ip:unknown:PING");
+});
+
+/** R227. The alphabet has the texts that keys have themselves. */
+test("different clients never have the same key", () => {
+  const names = ["", "a", "anon", "conn", "ip", "public", ":", "%", "a:b", "%3A", "1.2.3.4", "2001:db8::", "c1"];
+  const seen = new Map<string, string>();
+  let contexts = 0;
+  for (const tenantId of names) {
+    for (const userId of names) {
+      for (const ip of names) {
+        for (const id of ["", "c1", "1.2.3.4", "anon"]) {
+          for (const type of ["", "a", "a:b", "anon"]) {
+            const who = userId ? ["user", userId] : ip ? ["address", ip] : id ? ["connection", id] : ["anonymous"];
+            const client = JSON.stringify([tenantId || "public", who, type]);
+            const key = keyPerUserOrIpPerType(context({ tenantId, userId }, { ip, id, type }));
+            assert.equal(seen.get(key) ?? client, client, key);
+            seen.set(key, client);
+            contexts += 1;
+          }
+        }
+      }
+    }
+  }
+  assert.equal(contexts, names.length ** 3 * 16);
+  assert.equal(new Set(seen.values()).size, seen.size, "equal clients have equal keys");
 });
 
 test("numeric ids are used, other values are not", () => {

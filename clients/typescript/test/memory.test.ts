@@ -63,7 +63,7 @@ describe("time", () => {
     }
   });
 
-  test("a clock that steps back grants nothing and locks nobody out for ever", () => {
+  test("a clock that steps back grants nothing and blocks no longer than one fill time", () => {
     const clock = fakeClock();
     const limiter = memoryRateLimiter({ capacity: 10, tokensPerSecond: 1 }, { clock });
     limiter.consumeSync("a", 10);
@@ -93,7 +93,7 @@ describe("time", () => {
   test("a clock that does not count milliseconds fails its call and spends nothing", () => {
     const clock = fakeClock(0);
     const limiter = memoryRateLimiter({ capacity: 2, tokensPerSecond: 1 }, { clock });
-    for (const wrong of [-1, -Infinity, Number.NaN, 1.7e15, 1.7e18, Infinity]) {
+    for (const wrong of [-1, -Infinity, Number.NaN, 1.7e15, 1.7e18, Infinity, 5n, "5", null, undefined] as number[]) {
       clock.current = wrong;
       assert.throws(() => limiter.consumeSync("a", 1), { code: "INVALID_OPTION", message: /milliseconds.* got / });
     }
@@ -101,6 +101,15 @@ describe("time", () => {
     assert.deepEqual(limiter.consumeSync("a", 2), { allowed: true, remaining: 0 });
     assert.deepEqual(limiter.consumeSync("a", 1), { allowed: false, remaining: 0, retryAfterMs: 1_000 });
     assert.deepEqual(limiter.consumeSync("a", 3), { allowed: false, remaining: 0, retryAfterMs: null });
+  });
+
+  test("a clock without a function now is refused when the limiter is created", () => {
+    for (const clock of [null, 7, {}, { now: 7 }, () => 7]) {
+      assert.throws(() => memoryRateLimiter({ capacity: 1, tokensPerSecond: 1 }, { clock: clock as { now(): number } }), {
+        code: "INVALID_OPTION",
+        message: /^clock must have a method now, got /,
+      });
+    }
   });
 
   test("whole and fractional milliseconds are one scale", () => {

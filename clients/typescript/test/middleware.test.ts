@@ -9,6 +9,7 @@ import {
   rateLimit,
   type RateLimitDecision,
   type RateLimiter,
+  type RateLimitOptions,
   RateLimiterError,
 } from "../src/index.js";
 
@@ -35,7 +36,7 @@ function connect(data: unknown = { userId: "ann" }) {
   return { peer, receive, next: () => { peer.handled += 1; } };
 }
 
-/** A limiter with a fixed answer that counts its calls. */
+/** A limiter with a fixed decision that counts its calls. */
 function fixed(decision: RateLimitDecision) {
   const calls: [string, number][] = [];
   const limiter: RateLimiter = {
@@ -75,7 +76,7 @@ describe("decisions", () => {
   });
 
   test("an invalid cost is reported, and nothing is consumed or handled", async () => {
-    for (const cost of [0, -1, 0.5, Number.NaN]) {
+    for (const cost of [0, -1, 0.5, Number.NaN, 1n, Symbol()] as number[]) {
       const { limiter, calls } = fixed({ allowed: true, remaining: 1 });
       const { peer, receive, next } = connect();
       await rateLimit({ limiter, cost: () => cost })(receive(), next);
@@ -137,8 +138,23 @@ describe("behaviour when a limit is exceeded", () => {
     assert.deepEqual(peer.closed, [[4_029, "Rate limit exceeded"]]);
   });
 
-  test("an unknown behaviour is refused", () => {
-    assert.throws(() => rateLimit({ limiter: deny(1), onExceeded: "drop" as "send" }), { code: "INVALID_OPTION" });
+  test("invalid options are refused when the middleware is created", () => {
+    const limiter = deny(1);
+    const invalid: [object, RegExp][] = [
+      [{ limiter, onExceeded: "drop" }, /^onExceeded must be "send", "close" or "custom", got drop$/],
+      [{ limiter, closeCode: 999 }, /^closeCode must be 1000 to 1003, 1007 to 1014, or 3000 to 4999, got 999$/],
+      [{ limiter, closeCode: null }, /^closeCode .* got null$/],
+      [{ limiter: undefined }, /^limiter must have a method consume, got undefined$/],
+      [{ limiter, key: "a" }, /^key must be a function, got a$/],
+      [{ limiter, cost: 5 }, /^cost must be a function, got 5$/],
+      [{ limiter, onLimitExceeded: Object.create(null) }, /^onLimitExceeded must be a function, got a value of type object$/],
+    ];
+    for (const closeCode of [0, 1_004, 1_005, 1_006, 1_015, 2_999, 5_000, 1_000.5, Number.NaN, "1000", 1_000n]) {
+      invalid.push([{ limiter, closeCode }, /^closeCode must be 1000 to 1003, /]);
+    }
+    for (const [options, message] of invalid) {
+      assert.throws(() => rateLimit(options as RateLimitOptions), { code: "INVALID_OPTION", message });
+    }
   });
 
   test("the hook is not awaited, and its failures are contained", async () => {

@@ -21,7 +21,7 @@ export async function identify(request: Request, tokens: string | undefined): Pr
   return name === undefined ? undefined : `caller ${name}`;
 }
 
-/** The list has digests, so that it tells no token and finding one takes the same time for all. */
+/** The list has digests, so that it does not reveal tokens, and a search takes the same time for all. */
 async function sha256(text: string): Promise<string> {
   const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
   return [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");

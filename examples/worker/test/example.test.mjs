@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -12,6 +12,7 @@ import { Miniflare } from "miniflare";
 
 const folder = fileURLToPath(new URL("../", import.meta.url));
 const out = mkdtempSync(join(tmpdir(), "tidegate-example-"));
+const [, compatibilityDate] = /^compatibility_date = "(.*)"$/m.exec(readFileSync(join(folder, "wrangler.toml"), "utf8"));
 const digest = (token) => createHash("sha256").update(token).digest("hex");
 const TOKENS = JSON.stringify({ [digest("a1")]: "ann", [digest("b1")]: "bob" });
 let worker;
@@ -41,7 +42,7 @@ function start() {
       { type: "ESModule", path: join(packed, "index.js") },
       ...wasm.map((name) => ({ type: "CompiledWasm", path: join(packed, name) })),
     ],
-    compatibilityDate: "2026-04-01",
+    compatibilityDate,
     durableObjects: { RATE_LIMITER: { className: "RateLimiterDO", useSQLite: true } },
     durableObjectsPersist: join(out, "data"),
     bindings: { TOKENS },
@@ -61,7 +62,7 @@ async function open(token) {
   const waiting = [];
   socket.addEventListener("message", ({ data }) => waiting.shift()(JSON.parse(data)));
   socket.accept();
-  const send = (text) => new Promise((resolve) => { waiting.push(resolve); socket.send(text); });
+  const send = (message) => new Promise((resolve) => { waiting.push(resolve); socket.send(message); });
   return { send, say: (type) => send(JSON.stringify({ type })), close: () => socket.close() };
 }
 
@@ -93,7 +94,10 @@ test("headers that a client chooses do not change who it is", async () => {
 test("two sockets of one caller share a limit per type, and get error frames", async () => {
   const [one, two, other] = [await open("a1"), await open("a1"), await open("b1")];
   assert.deepEqual(await one.say("SAY"), { type: "DONE", payload: { type: "SAY" } });
-  for (const socket of [two, one, two]) assert.equal((await socket.say("SAY")).type, "DONE");
+  // Binary messages count like texts.
+  const binary = await two.send(new TextEncoder().encode('{"type":"SAY"}'));
+  assert.deepEqual(binary, { type: "DONE", payload: { type: "SAY" } });
+  for (const socket of [one, two]) assert.equal((await socket.say("SAY")).type, "DONE");
   const { type, payload } = await one.say("SAY");
   assert.deepEqual([type, payload.code, payload.retryable], ["ERROR", "RESOURCE_EXHAUSTED", true]);
   assert.ok(payload.retryAfterMs > 60_000 && payload.retryAfterMs <= 100_000);
