@@ -72,7 +72,7 @@ impl Servers {
 
     /// Returns new callers of a contender. Those over HTTP have a connection each; those on a store
     /// share it.
-    pub(super) async fn callers(&self, role: Role, count: usize) -> Result<Vec<Asking>> {
+    pub(super) async fn callers(&self, role: Role, count: usize) -> Result<Vec<DurableCaller>> {
         let store: Arc<dyn Store> = match role {
             Role::Worker => return self.posting(count, || self.consume()).await,
             Role::Server => return self.posting(count, || self.take()).await,
@@ -88,15 +88,19 @@ impl Servers {
         };
         let policy = Policy::per_second(1).capacity(1_000_000_000).build()?;
         let limit = Limit::named("client", policy)?;
-        Ok((0..count).map(|_| Asking::Store(store.clone(), limit.clone())).collect())
+        Ok((0..count).map(|_| DurableCaller::Store(store.clone(), limit.clone())).collect())
     }
 
-    async fn posting(&self, count: usize, request: impl Fn() -> Post) -> Result<Vec<Asking>> {
+    async fn posting(
+        &self,
+        count: usize,
+        request: impl Fn() -> Post,
+    ) -> Result<Vec<DurableCaller>> {
         let mut callers = Vec::new();
         for _ in 0..count {
             let (address, request) = request();
             let connection = Box::new(Connection::open(address).await?);
-            callers.push(Asking::Http { connection, request });
+            callers.push(DurableCaller::Http { connection, request });
         }
         Ok(callers)
     }
@@ -130,12 +134,12 @@ const ALLOWED: &[u8] = br#"{"allowed":true"#;
 type Post = (SocketAddr, Vec<u8>);
 
 /// A caller of a contender.
-pub(super) enum Asking {
+pub(super) enum DurableCaller {
     Http { connection: Box<Connection>, request: Vec<u8> },
     Store(Arc<dyn Store>, Limit),
 }
 
-impl Caller for Asking {
+impl Caller for DurableCaller {
     async fn decide(&mut self) -> Result<bool> {
         match self {
             Self::Http { connection, request } => {

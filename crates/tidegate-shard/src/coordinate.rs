@@ -84,15 +84,15 @@ struct Exchange<'r> {
 }
 
 /// The part of a list in one shard.
-struct Part {
+struct ListPart {
     shard: u32,
     /// Indices in the list.
     items: Vec<usize>,
 }
 
 /// A part that was charged.
-struct Charged<'p> {
-    part: &'p Part,
+struct ChargedPart<'p> {
+    part: &'p ListPart,
     receipt: Option<Receipt>,
     outcomes: Vec<OutcomeMessage>,
     /// When the charge takes effect.
@@ -101,7 +101,7 @@ struct Charged<'p> {
 }
 
 /// What a shard replied to a peek.
-struct Peeked {
+struct PeekedPart {
     fits: bool,
     /// If it fits, after spending; otherwise the present state and the waits.
     outcomes: Vec<OutcomeMessage>,
@@ -150,7 +150,7 @@ impl Exchange<'_> {
     }
 
     /// Returns the parts of an operation, in the order of their shards.
-    fn parts(&self, operation: &OperationMessage) -> Vec<Part> {
+    fn parts(&self, operation: &OperationMessage) -> Vec<ListPart> {
         let mut parts: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for (index, target) in operation.targets().enumerate() {
             parts.entry(shard_of(target.key(), self.shards)).or_default().push(index);
@@ -159,7 +159,7 @@ impl Exchange<'_> {
             // Any shard refuses an empty list.
             parts.insert(0, Vec::new());
         }
-        parts.into_iter().map(|(shard, items)| Part { shard, items }).collect()
+        parts.into_iter().map(|(shard, items)| ListPart { shard, items }).collect()
     }
 
     /// Returns the results of these calls: the time of the shard, and one reply per operation.
@@ -189,14 +189,18 @@ impl Exchange<'_> {
         Ok(calls.iter().zip(counts).map(result).collect())
     }
 
-    fn take(&mut self, parts: &[Part], charges: &[ChargeMessage]) -> Result<ReplyMessage, Pending> {
+    fn take(
+        &mut self,
+        parts: &[ListPart],
+        charges: &[ChargeMessage],
+    ) -> Result<ReplyMessage, Pending> {
         match self.peek(parts, charges, true)? {
             Ok(peeked) if peeked.iter().all(|part| part.fits) => {}
             Ok(peeked) => return Ok(denied(parts, &peeked, charges.len())),
             Err(error) => return Ok(ReplyMessage::Error(error)),
         }
         let operation =
-            |part: &Part| OperationMessage::Take { charges: pick(charges, &part.items) };
+            |part: &ListPart| OperationMessage::Take { charges: pick(charges, &part.items) };
         match self.charge(parts, charges, operation)? {
             Ok(charged) => Ok(merge_charged(&charged, charges.len())),
             Err(reply) => Ok(reply),
@@ -207,11 +211,11 @@ impl Exchange<'_> {
     /// and returns the reply.
     fn charge<'p>(
         &mut self,
-        parts: &'p [Part],
+        parts: &'p [ListPart],
         charges: &[ChargeMessage],
-        operation: impl Fn(&Part) -> OperationMessage,
-    ) -> Result<Result<Vec<Charged<'p>>, ReplyMessage>, Pending> {
-        let mut charged: Vec<Charged<'p>> = Vec::new();
+        operation: impl Fn(&ListPart) -> OperationMessage,
+    ) -> Result<Result<Vec<ChargedPart<'p>>, ReplyMessage>, Pending> {
+        let mut charged: Vec<ChargedPart<'p>> = Vec::new();
         for (index, part) in parts.iter().enumerate() {
             let mut result = self.send(alloc::vec![(part.shard, alloc::vec![operation(part)])])?;
             let reply = match result.pop() {
@@ -223,7 +227,7 @@ impl Exchange<'_> {
                 (now_ns, ReplyMessage::Allowed { wait_ns, receipt, outcomes }) => {
                     let receipt = receipt.and_then(|receipt| receipt.to_receipt().ok());
                     let start_ns = now_ns.saturating_add(wait_ns);
-                    charged.push(Charged { part, receipt, outcomes, start_ns, wait_ns });
+                    charged.push(ChargedPart { part, receipt, outcomes, start_ns, wait_ns });
                 }
                 (_, ReplyMessage::Denied { outcomes }) => {
                     let later = &parts[index + 1..];
@@ -243,9 +247,9 @@ impl Exchange<'_> {
     /// reports all charges.
     fn undo_denied(
         &mut self,
-        charged: &[Charged<'_>],
-        (denied, outcomes): (&Part, Vec<OutcomeMessage>),
-        later: &[Part],
+        charged: &[ChargedPart<'_>],
+        (denied, outcomes): (&ListPart, Vec<OutcomeMessage>),
+        later: &[ListPart],
         charges: &[ChargeMessage],
     ) -> Result<ReplyMessage, Pending> {
         let mut calls = refunds(charged, charges);
@@ -279,23 +283,23 @@ impl Exchange<'_> {
     /// Asks every part what a take would answer, and for its present state.
     fn peek(
         &mut self,
-        parts: &[Part],
+        parts: &[ListPart],
         charges: &[ChargeMessage],
         for_take: bool,
-    ) -> Result<Result<Vec<Peeked>, ErrorMessage>, Pending> {
+    ) -> Result<Result<Vec<PeekedPart>, ErrorMessage>, Pending> {
         let calls = parts.iter().map(|part| (part.shard, peeks(part, charges, for_take))).collect();
         let read = |result: Result<(u64, Vec<ReplyMessage>), ErrorMessage>| {
             let (now_ns, replies) = result?;
             match <[ReplyMessage; 2]>::try_from(replies) {
                 Ok([ReplyMessage::Denied { outcomes }, _]) => {
-                    Ok(Peeked { fits: false, present: outcomes.clone(), outcomes, now_ns })
+                    Ok(PeekedPart { fits: false, present: outcomes.clone(), outcomes, now_ns })
                 }
                 Ok(
                     [
                         ReplyMessage::Allowed { outcomes, .. },
                         ReplyMessage::Allowed { outcomes: present, .. },
                     ],
-                ) => Ok(Peeked { fits: true, present, outcomes, now_ns }),
+                ) => Ok(PeekedPart { fits: true, present, outcomes, now_ns }),
                 Ok([ReplyMessage::Error(error), _]) => Err(error),
                 _ => Err(ErrorMessage::Unavailable(
                     "a shard returned a reply of the wrong kind".into(),
@@ -307,7 +311,7 @@ impl Exchange<'_> {
 
     fn reserve(
         &mut self,
-        parts: &[Part],
+        parts: &[ListPart],
         charges: &[ChargeMessage],
         horizon_ns: u64,
         not_before_ns: u64,
@@ -322,7 +326,7 @@ impl Exchange<'_> {
             let Some(start_ns) = common_start(&peeked, horizon_ns, not_before_ns) else {
                 return Ok(denial);
             };
-            let operation = |part: &Part| OperationMessage::Reserve {
+            let operation = |part: &ListPart| OperationMessage::Reserve {
                 charges: pick(charges, &part.items),
                 horizon_ns,
                 not_before_ns: start_ns,
@@ -332,7 +336,7 @@ impl Exchange<'_> {
                 Err(reply) => return Ok(reply),
             };
             let together =
-                |charged: &Charged<'_>| charged.wait_ns == 0 || charged.start_ns <= start_ns;
+                |charged: &ChargedPart<'_>| charged.wait_ns == 0 || charged.start_ns <= start_ns;
             if charged.iter().all(together) {
                 return Ok(merge_charged(&charged, charges.len()));
             }
@@ -347,7 +351,7 @@ impl Exchange<'_> {
 
     fn settle(
         &mut self,
-        parts: &[Part],
+        parts: &[ListPart],
         corrections: &[CorrectionMessage],
         receipt: Option<&ReceiptMessage>,
     ) -> Result<ReplyMessage, Pending> {
@@ -355,7 +359,7 @@ impl Exchange<'_> {
             Ok(receipt) => receipt,
             Err(error) => return Ok(ReplyMessage::Error(error)),
         };
-        let operation = |part: &Part| OperationMessage::Settle {
+        let operation = |part: &ListPart| OperationMessage::Settle {
             corrections: pick(corrections, &part.items),
             receipt: receipt.as_ref().map(|receipt| part_of(receipt, &part.items)),
         };
@@ -389,7 +393,7 @@ impl Exchange<'_> {
 
     fn slots(
         &mut self,
-        parts: &[Part],
+        parts: &[ListPart],
         receipt: &ReceiptMessage,
         count: usize,
         operation: impl Fn(&[usize], ReceiptMessage) -> OperationMessage,
@@ -398,7 +402,7 @@ impl Exchange<'_> {
             Ok(receipt) => receipt,
             Err(error) => return Ok(ReplyMessage::Error(error)),
         };
-        let call = |part: &Part| {
+        let call = |part: &ListPart| {
             let operation = operation(&part.items, part_of(&receipt, &part.items));
             (part.shard, alloc::vec![operation])
         };

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use tidegate_core::{Receipt, ReceiptError, Time};
 
-use super::{Charged, Part, Peeked};
+use super::{ChargedPart, ListPart, PeekedPart};
 use crate::message::{
     ChargeMessage, CorrectionMessage, ErrorMessage, OperationMessage, OutcomeMessage,
     ReceiptMessage, ReplyMessage, RetryMessage,
@@ -36,7 +36,7 @@ pub(super) fn pick<T: Clone>(items: &[T], indices: &[usize]) -> Vec<T> {
 
 /// A peek at what a take would answer, and one at the present state.
 pub(super) fn peeks(
-    part: &Part,
+    part: &ListPart,
     charges: &[ChargeMessage],
     for_take: bool,
 ) -> Vec<OperationMessage> {
@@ -49,10 +49,10 @@ pub(super) fn peeks(
 }
 
 pub(super) fn refunds(
-    charged: &[Charged<'_>],
+    charged: &[ChargedPart<'_>],
     charges: &[ChargeMessage],
 ) -> Vec<(u32, Vec<OperationMessage>)> {
-    let refund = |charged: &Charged<'_>| {
+    let refund = |charged: &ChargedPart<'_>| {
         let corrections = pick(charges, &charged.part.items).into_iter().map(|charge| {
             let delta = i64::try_from(charge.cost).map_or(i64::MIN, |cost| -cost);
             CorrectionMessage { on: charge.on, delta }
@@ -66,7 +66,11 @@ pub(super) fn refunds(
 
 /// Returns when all parts can start, in nanoseconds since the Unix epoch; zero for at once. `None`
 /// if that is not known or too late.
-pub(super) fn common_start(peeked: &[Peeked], horizon_ns: u64, not_before_ns: u64) -> Option<u64> {
+pub(super) fn common_start(
+    peeked: &[PeekedPart],
+    horizon_ns: u64,
+    not_before_ns: u64,
+) -> Option<u64> {
     let mut start = not_before_ns;
     for part in peeked.iter().filter(|part| !part.fits) {
         for outcome in &part.outcomes {
@@ -82,7 +86,7 @@ pub(super) fn common_start(peeked: &[Peeked], horizon_ns: u64, not_before_ns: u6
     Some(start)
 }
 
-pub(super) fn denied(parts: &[Part], peeked: &[Peeked], count: usize) -> ReplyMessage {
+pub(super) fn denied(parts: &[ListPart], peeked: &[PeekedPart], count: usize) -> ReplyMessage {
     let mut merged = Merged::new(count);
     for (part, peeked) in parts.iter().zip(peeked) {
         merged.set(&part.items, &peeked.present);
@@ -90,7 +94,7 @@ pub(super) fn denied(parts: &[Part], peeked: &[Peeked], count: usize) -> ReplyMe
     ReplyMessage::Denied { outcomes: merged.outcomes() }
 }
 
-pub(super) fn merge_peeked(parts: &[Part], peeked: &[Peeked]) -> ReplyMessage {
+pub(super) fn merge_peeked(parts: &[ListPart], peeked: &[PeekedPart]) -> ReplyMessage {
     let count = parts.iter().map(|part| part.items.len()).sum();
     if !peeked.iter().all(|part| part.fits) {
         return denied(parts, peeked, count);
@@ -103,7 +107,7 @@ pub(super) fn merge_peeked(parts: &[Part], peeked: &[Peeked]) -> ReplyMessage {
 }
 
 /// Merges the grants of all parts, and their receipts.
-pub(super) fn merge_charged(charged: &[Charged<'_>], count: usize) -> ReplyMessage {
+pub(super) fn merge_charged(charged: &[ChargedPart<'_>], count: usize) -> ReplyMessage {
     let mut merged = Merged::new(count);
     let mut records = alloc::vec![None; count];
     let (mut wait_ns, mut start, mut issuer) = (0, Time::ZERO, 0);
