@@ -7,6 +7,7 @@
 
 mod cargo_fuzz;
 mod debian;
+mod faketime;
 mod nginx;
 mod npm;
 mod postgres;
@@ -39,6 +40,7 @@ pub(crate) fn run() -> Result<()> {
     valkey::install()?;
     postgres::install()?;
     promtool::install()?;
+    faketime::install()?;
     python::install()?;
     npm::install()?;
     wasm::install().map(drop)

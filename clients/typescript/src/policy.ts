@@ -32,6 +32,11 @@ export function invalidOption(name: string, rule: string, value: unknown): RateL
   return new RateLimiterError("INVALID_OPTION", `${name} ${rule}, got ${shown}`);
 }
 
+/** The text of a fractional capacity, on both sides of the wire. */
+export const FRACTIONAL_CAPACITY =
+  "Rate limit capacity must be a whole number; to limit in fractions, count smaller units: " +
+  "a capacity of 5, 2 per second and a cost of 2 are 2.5, 1 per second and a cost of 1";
+
 /** Checks a policy and returns a copy that cannot change. */
 export function checkPolicy(policy: Policy): Policy {
   if (typeof policy !== "object" || policy === null) {
@@ -47,7 +52,7 @@ export function checkPolicy(policy: Policy): Policy {
     throw new RateLimiterError("INVALID_POLICY", "Rate limit capacity must be >= 1");
   }
   if (!Number.isSafeInteger(capacity)) {
-    throw new RateLimiterError("INVALID_POLICY", "Rate limit capacity must be a whole number");
+    throw new RateLimiterError("INVALID_POLICY", FRACTIONAL_CAPACITY);
   }
   if (!(tokensPerSecond > 0)) {
     throw new RateLimiterError("INVALID_POLICY", "tokensPerSecond must be > 0");

@@ -235,7 +235,7 @@ describe("exactness", () => {
       message: /cannot be represented/,
     });
     assert.throws(() => memoryRateLimiter({ capacity: 1.5, tokensPerSecond: 1 }), {
-      message: "Rate limit capacity must be a whole number",
+      message: /^Rate limit capacity must be a whole number; to limit in fractions, count smaller/,
     });
   });
 

@@ -15,6 +15,7 @@ pub(crate) mod patch;
 pub(crate) mod toml_text;
 pub(crate) mod tree;
 pub(crate) mod variables;
+pub(crate) mod yaml_text;
 
 use std::collections::HashMap;
 use std::path::{Path as FilePath, PathBuf};
@@ -85,7 +86,7 @@ impl Layers {
     /// # Errors
     /// [`ConfigError::Invalid`] with all violations of all layers.
     pub fn validate(&self) -> Result<Config, ConfigError> {
-        self.read(ReadContext::new(&self.environment))
+        self.read(ReadContext::new(&self.environment), |_, _| Vec::new())
     }
 
     /// Validates the merged layers strictly: also rejects errors that do not prevent a start, such
@@ -102,12 +103,18 @@ impl Layers {
     /// # Errors
     /// [`ConfigError::Invalid`] with all violations of all layers.
     pub fn validate_strictly(&self) -> Result<Config, ConfigError> {
-        self.read(ReadContext::for_check(&self.environment))
+        self.read(ReadContext::for_check(&self.environment), |_, _| Vec::new())
     }
 
-    fn read(&self, mut context: ReadContext<'_>) -> Result<Config, ConfigError> {
+    /// Validates the merged layers, by the rules of all sections and by `more`.
+    pub(crate) fn read(
+        &self,
+        mut context: ReadContext<'_>,
+        more: impl FnOnce(&Value<'_>, &Config) -> Vec<Violation>,
+    ) -> Result<Config, ConfigError> {
         let MergeResult { merged, mut violations, warnings, unknown } = self.merge();
         let config = Config::read(&merged.tree, &mut context, &mut violations);
+        violations.extend(more(&merged.tree, &config));
         violations
             .extend(merged.shadows.iter().filter_map(|shadow| check_shadowed(shadow, &context)));
         if !violations.is_empty() {
@@ -189,7 +196,7 @@ impl Layers {
         let mut violations = Vec::new();
         let defaults = toml_text::parse(DEFAULT_FILE, Source::Default, &mut violations);
         let file = self.file.as_ref();
-        let file = file.map(|file| toml_text::parse(&file.text, Source::File, &mut violations));
+        let file = file.map(|file| file.parse(&mut violations));
         let database = build_tree(self.overrides.leaves(self.overridden_by, &mut violations));
         let mut names = KnownNames::default();
         [Some(&defaults), file.as_ref(), Some(&database)]
@@ -207,16 +214,17 @@ impl Layers {
         MergeResult { merged, violations, warnings: variables.warnings, unknown: variables.unknown }
     }
 
-    /// Returns a warning for each effective, explicitly set value of an unused key.
+    /// Returns a warning for each effective, explicitly set value of a key that is unused or used by
+    /// the library only.
     fn unused_warnings(&self, merged: &Merged<'_>) -> Vec<Warning> {
         let warning = |(names, value): (Vec<&str>, &Value<'_>)| {
-            let why = keys::find(&names)?.unused_reason()?;
-            let set = value.position.source != Source::Default;
-            set.then(|| Warning::Unused {
-                key: key_path::join(&names),
-                origin: self.origin(value.position),
-                why,
-            })
+            let known = keys::find(&names).filter(|_| value.position.source != Source::Default)?;
+            let (key, origin) = (key_path::join(&names), self.origin(value.position));
+            match (known.unused_reason(), known.library_reason()) {
+                (Some(why), _) => Some(Warning::Unused { key, origin, why }),
+                (None, Some(why)) => Some(Warning::LibraryOnly { key, origin, why }),
+                (None, None) => None,
+            }
         };
         leaves(&merged.tree).into_iter().filter_map(warning).collect()
     }

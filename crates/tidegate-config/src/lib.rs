@@ -9,12 +9,17 @@
 //! whole configuration is validated again. The same rules read the inline policies of the HTTP API,
 //! through [`Value`] and [`Fields`].
 //!
+//! With the feature `models`, [`load_models`] and [`Layers::models`] create the models of the library
+//! stack that a configuration describes.
+//!
 //! This crate opens no socket, store or database. It reads the process environment in one function,
 //! [`process_environment`].
 
 mod config;
 mod error;
 mod layers;
+#[cfg(feature = "models")]
+mod models;
 mod schema;
 mod sections;
 mod values;
@@ -34,6 +39,8 @@ pub use layers::overrides::{
 };
 pub use layers::patch::Patch;
 pub use layers::variables::UnknownVariable;
+#[cfg(feature = "models")]
+pub use models::{ModelsError, load_models};
 pub use schema::schema;
 pub use sections::admin::{AdminConfig, TokenHash};
 pub use sections::admission::{AdmissionConfig, AllowedClient};
@@ -44,7 +51,7 @@ pub use sections::gateway::GatewayConfig;
 pub use sections::keys::{KnownKey, known_keys};
 pub use sections::limits::{LimitConfig, Limits};
 pub use sections::listen::Listen;
-pub use sections::modules::{Modules, RateLimitConfig};
+pub use sections::modules::{FallbackConfig, Modules, RateLimitConfig, RetryConfig};
 pub use sections::no_proxy::{NoProxy, NoProxyError};
 pub use sections::policy::{Calendar, PolicyConfig, read_policy};
 pub use sections::providers::{

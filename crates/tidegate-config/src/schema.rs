@@ -63,6 +63,9 @@ impl SchemaTable {
         if let Some(why) = key.unused_reason() {
             leaf["x-unused"] = why.into();
         }
+        if let Some(why) = key.library_reason() {
+            leaf["x-library"] = why.into();
+        }
         self.leaves.insert(part, leaf);
     }
 

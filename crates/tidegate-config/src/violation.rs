@@ -20,9 +20,45 @@ use crate::values::value::{Node, Value};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Rule {
-    /// The text is not TOML.
+    /// The text is not valid TOML or YAML.
     #[error("{0}")]
     Syntax(String),
+    /// A feature of YAML that configuration files cannot use.
+    #[error("{0} cannot be used in a configuration")]
+    YamlFeature(&'static str),
+    /// YAML that is nested too deeply. Contains the maximum.
+    #[error("is nested too deeply: use at most {0} levels")]
+    TooDeep(usize),
+    /// A tier that is not in the tier table of the provider.
+    #[error("is not a tier of {provider}; {}", suggestion("tiers", nearest.as_deref(), known))]
+    UnknownTier {
+        /// The provider.
+        provider: String,
+        /// The most similar tier, if one is close enough.
+        nearest: Option<String>,
+        /// All tiers of the provider.
+        known: Vec<String>,
+    },
+    /// A tier of a provider that the tier table does not have.
+    #[error(
+        "is not in the tier table, which has no tiers of {0}: set the limits themselves, such as \
+         requests_per_minute"
+    )]
+    NoTiers(String),
+    /// A chain of fallbacks with an entry that is neither a provider nor one of its models.
+    #[error("must be providers, such as \"anthropic\" or \"anthropic/claude-sonnet-5\"")]
+    FallbackTarget,
+    /// Fallback without a chain.
+    #[error(
+        "needs providers to fall back to: set chain; the fallback of a provider needs no `enabled`"
+    )]
+    EmptyChain,
+    /// The variable named by `api_key_env` is not set, in the library.
+    #[error("{0} is not set in this environment: set it to the key")]
+    KeyNotSet(String),
+    /// A key that the library cannot apply.
+    #[error("has no effect in the library: {0}")]
+    NotInLibrary(&'static str),
     /// An unknown key.
     #[error("is not a known key; {}", suggestion("keys", *nearest, known))]
     Unknown {

@@ -62,6 +62,15 @@ pub enum Warning {
         /// Why it has no effect, and what to do.
         why: &'static str,
     },
+    /// A key is set that only the library uses.
+    LibraryOnly {
+        /// Path of the key.
+        key: String,
+        /// Where it was set.
+        origin: Origin,
+        /// Why the program does not use it, and what to do.
+        why: &'static str,
+    },
     /// A limit has the name of an admission tier but is not a token bucket.
     NotATier {
         /// Name of the limit.
@@ -111,6 +120,9 @@ impl fmt::Display for Warning {
             }
             Self::Unused { key, origin, why } => {
                 write!(f, "{origin}: {key} is accepted but not used by this version: {why}")
+            }
+            Self::LibraryOnly { key, origin, why } => {
+                write!(f, "{origin}: {key} is used by the library only: {why}")
             }
             Self::NotATier { limit } => write!(
                 f,

@@ -1,8 +1,9 @@
-//! Core of Tidegate: policies, exact arithmetic, decisions, keys and the [`Store`] contract.
+//! Core of Tidegate: policies, exact arithmetic, decisions, keys and the store contracts.
 //!
 //! This crate reads no clock, does no I/O, starts no runtime and contains no unsafe code. It is
 //! `no_std` and needs only `alloc`. Time is always passed in as an argument. Applications use the
-//! `tidegate` crate; depend on this one to implement a store.
+//! `tidegate` crate; depend on this one to implement a store: [`TakeStore`], with one method for
+//! token buckets, or the whole [`Store`] contract.
 #![no_std]
 
 extern crate alloc;
@@ -20,6 +21,7 @@ mod policy;
 mod receipt;
 mod state;
 mod store;
+mod take_store;
 mod time;
 
 pub use charge::{Charge, ChargeError, Correction, MAX_CHARGES, Target};
@@ -37,4 +39,5 @@ pub use policy::{Policy, PolicyBuilder, PolicyError};
 pub use receipt::{BucketLocation, ChargeRecord, Receipt, ReceiptError};
 pub use state::State;
 pub use store::{Operation, Probe, Store, StoreError, StoreResponse, StoreResponses, Submission};
+pub use take_store::{TakeFuture, TakeOnly, TakeStore, Unsupported};
 pub use time::{MAX_SPAN, Now, Time, WallTime, Windows, ceil_millis};

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use crate::failure::FailureRule;
 use crate::hash;
 use crate::policy::{Policy, PolicyError};
+use crate::take_store::Unsupported;
 
 /// Maximum length of a limit name, in bytes.
 const MAX_NAME_BYTES: usize = 128;
@@ -45,6 +46,9 @@ pub enum LimitError {
     /// The limit must remain a token bucket.
     #[error("the limit is an admission tier and must be a token bucket with a capacity and a rate")]
     NotABucket,
+    /// The store cannot decide the limit.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
     /// The limit has been revised 2^24 times.
     #[error("the limit has been revised 2^24 times; restart the process with its current policy")]
     TooManyRevisions,
@@ -251,6 +255,12 @@ impl Limit {
     #[inline]
     pub fn generation(&self) -> u32 {
         self.0.current.generation
+    }
+
+    /// Returns how existing buckets were converted at the last policy change.
+    #[must_use]
+    pub fn change(&self) -> PolicyChange {
+        self.0.current.change
     }
 
     /// Returns revision `generation` and all later ones, oldest first; `None` if it is no longer

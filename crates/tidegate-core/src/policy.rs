@@ -28,6 +28,12 @@ pub enum PolicyError {
     /// The capacity is zero.
     #[error("Rate limit capacity must be >= 1")]
     Capacity,
+    /// The capacity is not a whole number.
+    #[error(
+        "Rate limit capacity must be a whole number; to limit in fractions, count smaller units: a \
+         capacity of 5, 2 per second and a cost of 2 are 2.5, 1 per second and a cost of 1"
+    )]
+    FractionalCapacity,
     /// The rate is invalid.
     #[error(transparent)]
     Rate(#[from] RateError),

@@ -19,7 +19,9 @@ use smallvec::SmallVec;
 
 use crate::charge::{Charge, ChargeError, Correction, Target};
 use crate::decision::{Decision, Settlement};
+use crate::limit::{Limit, LimitError};
 use crate::receipt::{Receipt, ReceiptError};
+use crate::take_store::Unsupported;
 use crate::time::WallTime;
 
 /// One response per operation.
@@ -132,6 +134,9 @@ pub enum StoreError {
     /// The receipt is invalid or belongs to another store.
     #[error(transparent)]
     Receipt(#[from] ReceiptError),
+    /// The store does not implement the operation.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
     /// A synchronous call was made on a shared store.
     #[error("the store is shared and cannot respond synchronously; await the request")]
     MustAwait,
@@ -154,11 +159,11 @@ impl StoreError {
     /// Returns whether the operation itself was wrong, so that retrying it cannot help.
     #[must_use]
     pub const fn is_caller_error(&self) -> bool {
-        matches!(self, Self::Charge(_) | Self::Receipt(_) | Self::MustAwait)
+        matches!(self, Self::Charge(_) | Self::Receipt(_) | Self::Unsupported(_) | Self::MustAwait)
     }
 }
 
-/// Storage for buckets.
+/// Storage for buckets. To store token buckets only, implement [`TakeStore`](crate::TakeStore).
 ///
 /// Implementations must pass the conformance suite of `tidegate-testkit`.
 pub trait Store: Send + Sync + fmt::Debug {
@@ -168,6 +173,15 @@ pub trait Store: Send + Sync + fmt::Debug {
         operations: &'a [Operation<'a>],
         responses: &'a mut StoreResponses,
     ) -> Submission<'a>;
+
+    /// Checks whether the store can decide a limit. An engine asks before it creates a limit or
+    /// changes its policy. By default, every limit is accepted.
+    ///
+    /// # Errors
+    /// If the store can never decide it; see [`Unsupported`].
+    fn check_limit(&self, _limit: &Limit) -> Result<(), LimitError> {
+        Ok(())
+    }
 
     /// Returns the store's wall time, if it is known without a request to a server. Callers compute
     /// the windows of calendar quotas from it. With the default, `None`, they use their own clock.
@@ -195,6 +209,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         responses: &'a mut StoreResponses,
     ) -> Submission<'a> {
         (**self).submit(operations, responses)
+    }
+
+    fn check_limit(&self, limit: &Limit) -> Result<(), LimitError> {
+        (**self).check_limit(limit)
     }
 
     fn wall_time(&self) -> Option<WallTime> {

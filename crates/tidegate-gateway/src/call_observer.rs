@@ -16,7 +16,8 @@ pub enum Outcome {
     Failed,
     /// The response was aborted.
     Broken,
-    /// Refused: the wait would have been too long.
+    /// Our own limits refused it: no permit in time, a full queue or an exhausted quota. Nothing was
+    /// sent.
     Refused,
     /// The provider could not be reached or did not respond.
     Unreachable,
@@ -62,7 +63,7 @@ pub struct FinishedCall<'a> {
     pub outcome: Outcome,
     /// Time spent waiting, summed over all attempts.
     pub wait: Duration,
-    /// The limit that the call waited for longest, if it waited.
+    /// The limit that the call waited for longest, or that refused it.
     pub limited_by: Option<&'static str>,
     /// Number of attempts sent to a provider.
     pub attempts: u32,

@@ -23,7 +23,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Extensions, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::Full;
 use tidegate::clock::wall_now;
@@ -92,6 +92,7 @@ struct Settings {
     timeout: Duration,
     rules: ClassificationRules,
     checks_size: bool,
+    extensions: Extensions,
 }
 
 impl<H> Adapter<H> {
@@ -103,6 +104,7 @@ impl<H> Adapter<H> {
             timeout: DEFAULT_TIMEOUT,
             rules: ClassificationRules::default(),
             checks_size: false,
+            extensions: Extensions::new(),
         };
         Self { http, settings: Arc::new(settings) }
     }
@@ -118,6 +120,13 @@ impl<H> Adapter<H> {
     /// Sets rules that take precedence over the built-in classification of failures. Default: none.
     pub fn rules(mut self, rules: ClassificationRules) -> Self {
         self.settings_mut().rules = rules;
+        self
+    }
+
+    /// Sets the extensions of every HTTP request, which tell the HTTP service how to send it.
+    /// Default: none.
+    pub fn request_extensions(mut self, extensions: Extensions) -> Self {
+        self.settings_mut().extensions = extensions;
         self
     }
 
@@ -170,10 +179,11 @@ where
 
     fn call(&mut self, call: Call) -> Self::Future {
         let settings = Arc::clone(&self.settings);
-        let request = match settings.request(&call) {
+        let mut request = match settings.request(&call) {
             Ok(request) => request,
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
+        request.extensions_mut().extend(settings.extensions.clone());
         let response = self.http.call(request);
         let is_streamed = call.is_streamed();
         let span = settings.span();

@@ -10,8 +10,11 @@
 //! - Server errors, overload, timeouts and broken connections count as failures. Rate limits and
 //!   bad requests do not, since the provider responded. They do not end a run of failures either,
 //!   but a trial with such a response closes the circuit.
-//! - A call that is dropped at its deadline has timed out, and counts; its wait for a permit is
-//!   part of that time. A call that is dropped earlier does not count: its caller went away.
+//! - Calls that were not sent do not count, such as those that got no permit before their deadline.
+//!   The breaker is inside the rate limit, so only calls with a permit pass it; outside, an open
+//!   circuit is checked once more, so that calls do not wait for a permit that is of no use.
+//! - A call that is dropped at its deadline has timed out, and counts. A call that is dropped earlier
+//!   does not count: its caller went away.
 //! - An outcome counts only in the epoch in which its call began. A late failure of an old call
 //!   says nothing about a provider that has recovered since.
 //! - Failures in the middle of a stream are not seen here.
@@ -31,7 +34,7 @@ pub(crate) use breakers::Breakers;
 pub(crate) use circuit::Circuit;
 #[cfg(test)]
 pub(crate) use service::Breaker;
-pub(crate) use service::BreakerLayer;
+pub(crate) use service::{BreakerLayer, CircuitCheckLayer};
 
 /// Returns the current time of tokio's clock, which tests may have paused.
 fn now() -> Time {

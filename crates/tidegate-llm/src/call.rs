@@ -7,6 +7,7 @@ pub(crate) mod ready;
 mod response;
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ pub(crate) use error::BoxError;
 pub use error::CallError;
 pub(crate) use limit_scope::LimitScope;
 pub use response::CallResponse;
+pub(crate) use response::ResponsePermit;
 
 /// A chat and the options for sending it. Cheap to clone, since every attempt takes a clone.
 ///
@@ -55,6 +57,33 @@ pub struct CallOptions {
     pub deadline: Option<Duration>,
     /// Endpoint of the provider's API.
     pub endpoint: Endpoint,
+    /// Says whether the call waits for a permit, to those that watch its deadline.
+    pub(crate) permit_wait: Option<PermitWait>,
+}
+
+/// Whether a call waits for a permit. Clones share it, so that a layer outside the queue can tell a
+/// deadline that ends in the queue from one that ends at the provider.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PermitWait(Arc<AtomicBool>);
+
+/// Marks a call as waiting until it is dropped.
+pub(crate) struct PermitWaitGuard(PermitWait);
+
+impl PermitWait {
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn start(&self) -> PermitWaitGuard {
+        self.0.store(true, Ordering::Release);
+        PermitWaitGuard(self.clone())
+    }
+}
+
+impl Drop for PermitWaitGuard {
+    fn drop(&mut self) {
+        self.0.0.store(false, Ordering::Release);
+    }
 }
 
 impl CallOptions {
@@ -68,6 +97,7 @@ impl CallOptions {
             max_wait: None,
             deadline: None,
             endpoint,
+            permit_wait: None,
         }
     }
 
@@ -118,7 +148,8 @@ impl Call {
     }
 
     /// Sets the maximum time spent waiting, for permits and between attempts together. If a permit
-    /// would take longer, the call fails immediately, so that a fallback can be tried. Default:
+    /// would take longer, the call fails immediately with [`CallError::NoPermit`], so that a
+    /// fallback can be tried; one that waits for it gets what is left of the time. Default:
     /// unlimited.
     #[must_use]
     pub const fn max_wait(mut self, span: Duration) -> Self {
@@ -126,7 +157,8 @@ impl Call {
         self
     }
 
-    /// Sets the maximum time of the call including all attempts and waits. Default: the limit of
+    /// Sets the maximum time of the call including all attempts and waits. A call that still waits
+    /// for a permit then fails with [`CallError::NoPermit`]: nothing was sent. Default: the limit of
     /// the retry layer.
     #[must_use]
     pub const fn deadline(mut self, span: Duration) -> Self {

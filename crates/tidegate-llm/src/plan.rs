@@ -3,8 +3,7 @@
 //! A [`Constraint`] contains the limits of a provider. A [`Planner`] finds the one for a call: the
 //! user's override first, then a [capability](Planner::capability) of the provider, then a
 //! [`TierTable`], then a default. The [`Plan`] carries the constraint and its [`ConstraintSource`],
-//! so that it is visible why a call is limited. An [`Inference`] finds the provider of a model;
-//! [`by_model`], [`by_user`] and [`by_endpoint`] derive the key that shares a limit.
+//! so that it is visible why a call is limited. An [`Inference`] finds the provider of a model.
 //!
 //! Nothing here waits, counts or sends. Limits of providers without a dated public source are not
 //! shipped.
@@ -12,7 +11,6 @@
 mod constraint;
 mod daily;
 mod inference;
-mod key;
 mod planner;
 mod raw;
 mod tier;
@@ -26,11 +24,10 @@ use tidegate_providers::Dimension;
 pub use constraint::Constraint;
 pub(crate) use daily::Daily;
 pub use inference::{Inference, UNKNOWN_PROVIDER};
-pub(crate) use key::KeyExtractor;
-pub use key::{by_endpoint, by_model, by_user};
 pub use planner::{DEFAULT_MODEL, PlanRequest, Planner};
 pub use raw::RawConstraint;
-pub use tier::TierTable;
+pub(crate) use tier::tier_name;
+pub use tier::{TierRow, TierTable};
 pub use violation::InvalidSettings;
 pub(crate) use violation::{Checks, Rule, burst, rate};
 

@@ -49,7 +49,9 @@ pub use footprint::account_footprint;
 pub use limit_view::{LimitView, QueueView};
 pub use limits::AccountLimits;
 pub use model_name::bounded as bounded_model_name;
+pub(crate) use model_pattern::ModelPattern;
 pub use reservation::Reservation;
+pub(crate) use reservation::{UsageSoFar, name_parts};
 #[cfg(test)]
 pub(crate) use service::RateLimit;
 pub use service::RateLimitLayer;

@@ -18,13 +18,17 @@
 //!   time is shortened for one last attempt.
 //! - A provider that cannot be reached is retried twice, with shorter delays.
 //!
-//! Only failures that may pass with time are retried. [`CallError::NoPermit`] never is: it is the
-//! caller's own limit. A response that was handed out is no longer watched; a failure in the middle
+//! Only failures that may pass with time are retried. [`CallError::NoPermit`] and
+//! [`CallError::QuotaExhausted`] never are, and are no attempts: nothing was sent, and the time that
+//! the caller allows is up, or too short for the wait. A deadline that ends while a call waits for a
+//! permit is such a [`CallError::NoPermit`], not a timeout of the provider. A response that was handed out is no longer watched; a failure in the middle
 //! of a stream is for its reader to handle.
 //!
 //! [`CallError::NoPermit`]: crate::CallError::NoPermit
+//! [`CallError::QuotaExhausted`]: crate::CallError::QuotaExhausted
 //! [`CallError::CircuitOpen`]: crate::CallError::CircuitOpen
 
+mod any_error;
 mod budget;
 mod counters;
 mod layer;

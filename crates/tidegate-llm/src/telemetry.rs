@@ -15,11 +15,13 @@ use tidegate_providers::{Class, Provider};
 mod counter;
 #[cfg(feature = "metrics")]
 mod metrics_observer;
+mod observers;
 mod stage_guard;
 
 pub(crate) use counter::Counter;
 #[cfg(feature = "metrics")]
 pub use metrics_observer::metrics_observer;
+pub(crate) use observers::Observers;
 pub(crate) use stage_guard::{Stage, StageGuard};
 
 /// A permit that was granted.
@@ -34,9 +36,14 @@ pub struct Acquired<'a> {
     pub estimated_tokens: u64,
     /// Total wait.
     pub wait: Duration,
-    /// Part of the wait caused by token limits; the rest was for requests and concurrency.
+    /// Part of the wait caused by token limits.
     pub token_wait: Duration,
-    /// Main cause of the wait, if it waited: a dimension or `concurrency`.
+    /// Part of the wait for a concurrency slot. The rest was for requests: the time beyond the wait
+    /// for tokens.
+    pub slot_wait: Duration,
+    /// What it waited for, by dimension or `concurrency`, longest first; empty if unknown.
+    pub waited_for: &'a [(&'static str, Duration)],
+    /// What it waited for longest, if it waited: a dimension or `concurrency`.
     pub limited_by: Option<&'static str>,
     /// Limit of requests per minute, if known.
     pub requests_per_minute: Option<u64>,
@@ -58,12 +65,20 @@ impl<'a> Acquired<'a> {
             estimated_tokens: 0,
             wait: Duration::ZERO,
             token_wait: Duration::ZERO,
+            slot_wait: Duration::ZERO,
+            waited_for: &[],
             limited_by: None,
             requests_per_minute: None,
             tokens_per_minute: None,
             in_flight: 0,
             waiting: 0,
         }
+    }
+
+    /// Part of the wait caused by limits on the rate of tokens or requests.
+    #[must_use]
+    pub const fn rate_wait(&self) -> Duration {
+        self.wait.saturating_sub(self.slot_wait)
     }
 }
 
@@ -72,6 +87,13 @@ pub trait Observer: Send + Sync + fmt::Debug {
     /// A permit was granted.
     fn acquired(&self, acquired: &Acquired<'_>) {
         let _ = acquired;
+    }
+
+    /// Our own limits refused a call: there was no permit in time, the queue was full, or a quota is
+    /// exhausted (`quota`, or `requests_per_day` if configured). Nothing was sent. `limited_by` is the
+    /// limit to wait for, if known.
+    fn refused(&self, provider: &Provider, limited_by: Option<&'static str>) {
+        let _ = (provider, limited_by);
     }
 
     /// A call started to wait for a permit.
@@ -105,7 +127,8 @@ pub trait Observer: Send + Sync + fmt::Debug {
     }
 
     /// An attempt failed. `attempt` counts from 1; `next_after` is the delay before the next
-    /// attempt, if there is one.
+    /// attempt, if there is one. Not called for attempts that our own limits or an open circuit
+    /// breaker refused.
     fn failed(
         &self,
         provider: &Provider,
@@ -128,7 +151,9 @@ pub trait Observer: Send + Sync + fmt::Debug {
 }
 
 /// Returns an observer that records permits, waits and throttles as `tracing` events at level
-/// debug. It is the default wherever an observer can be set.
+/// debug: `rate_limit.acquire`, `rate_limit.delayed` with the parts of the wait for tokens and for
+/// requests, `concurrency.delayed` with the wait for a slot, and `rate_limit.throttled`. It is the
+/// default wherever an observer can be set.
 #[must_use]
 pub fn tracing_observer() -> Arc<dyn Observer> {
     Arc::new(TracingObserver)
@@ -148,11 +173,20 @@ impl Observer for TracingObserver {
             estimated_tokens = tokens,
             timestamp,
         );
-        if acquired.wait.is_zero() {
+        if !acquired.slot_wait.is_zero() {
+            tracing::debug!(
+                name: "concurrency.delayed",
+                event = "concurrency.delayed",
+                limiter_key = key,
+                wait_ms = millis(acquired.slot_wait),
+                timestamp,
+            );
+        }
+        if acquired.rate_wait().is_zero() {
             return;
         }
         let token_wait_ms = millis(acquired.token_wait);
-        let request_wait_ms = millis(acquired.wait.saturating_sub(acquired.token_wait));
+        let request_wait_ms = millis(acquired.rate_wait().saturating_sub(acquired.token_wait));
         tracing::debug!(
             name: "rate_limit.delayed",
             event = "rate_limit.delayed",

@@ -21,11 +21,14 @@ mod manual;
 #[cfg(all(test, loom))]
 mod model_loom;
 mod seqlock;
+#[cfg(feature = "tokio")]
+pub(crate) mod sleep;
 mod source;
 mod ticks;
+mod timer_backoff;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Instant, SystemTime};
 
 use tidegate_core::{Time, WallTime};
@@ -35,6 +38,8 @@ pub use counter::{CounterClock, CounterUnavailable};
 pub use manual::ManualClock;
 #[doc(hidden)]
 pub use source::ClockSource;
+#[doc(hidden)]
+pub use timer_backoff::TimerBackoff;
 
 /// A source of time for a store.
 pub trait Clock: Send + Sync + fmt::Debug {
@@ -42,6 +47,15 @@ pub trait Clock: Send + Sync + fmt::Debug {
     fn now(&self) -> Time;
     /// Returns the wall time. Only calendar quotas use it.
     fn wall(&self) -> WallTime;
+    /// Registers a watcher, if this time moves only when a program says so, as in a test, and
+    /// returns `true`. Waits then end in the call that moves the time, and need no timers.
+    ///
+    /// Returns `false`, and ignores the watcher, if time passes by itself: this is the default.
+    /// Waits then use the machine's timers.
+    fn watch(&self, watcher: Weak<dyn ClockWatcher>) -> bool {
+        let _ = watcher;
+        false
+    }
     /// Converts into the representation used by stores, which reads clocks of this crate without a
     /// virtual call.
     #[doc(hidden)]
@@ -51,6 +65,12 @@ pub trait Clock: Send + Sync + fmt::Debug {
     {
         ClockSource::Other(Arc::new(self))
     }
+}
+
+/// Is notified when the time of a [`ManualClock`] moves.
+pub trait ClockWatcher: Send + Sync {
+    /// Called after the time has moved, in the call that moved it.
+    fn on_move(self: Arc<Self>);
 }
 
 /// The monotonic clock of the operating system, counted from its creation.

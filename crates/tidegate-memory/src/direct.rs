@@ -4,7 +4,7 @@
 //! reading and one compare-and-swap (`direct/atomic_bucket.rs`). Otherwise, on clocks that may run
 //! backwards, and after a policy change, the general arithmetic runs under a small lock
 //! (`direct/locked_bucket.rs`). Both are exact. Keys, lists and holds need a store and are not
-//! supported. Waiting uses tokio's timers and is behind the `tokio` feature.
+//! supported. Waiting is behind the `tokio` feature.
 
 mod atomic_bucket;
 mod locked_bucket;

@@ -20,6 +20,8 @@ mod stats;
 mod store;
 mod sync;
 mod table;
+#[cfg(test)]
+mod work;
 
 #[cfg(all(test, loom))]
 mod model_loom;

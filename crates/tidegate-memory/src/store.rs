@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use tidegate_core::decide::{self, DecisionMode};
@@ -13,7 +13,7 @@ use tidegate_core::{
 };
 
 use crate::builder::{MemoryStoreBuilder, Overflow, Sizes};
-use crate::clock::ClockSource;
+use crate::clock::{ClockSource, ClockWatcher};
 use crate::operation::LeaseAction;
 use crate::operation::bare_decision::BareDecision;
 use crate::side_table::SideTable;
@@ -26,7 +26,9 @@ use crate::table::Table;
 use crate::table::hash::Hasher;
 use crate::table::overflow::SharedBuckets;
 
-/// A store that keeps its buckets in the memory of this process.
+/// A store that keeps its buckets in the memory of this process. Another process with the same
+/// limits has other buckets, so `n` processes allow up to `n` times a limit. To share limits between
+/// processes, use a store behind a server: it implements the same [`Store`] contract.
 ///
 /// ```
 /// use tidegate::{MemoryStore, Policy};
@@ -215,6 +217,12 @@ impl MemoryStore {
     #[must_use]
     pub fn now(&self) -> Time {
         self.clock.now_ordered()
+    }
+
+    /// Registers a watcher of the store's clock, if its time moves only when a program says so; see
+    /// [`Clock::watch`](crate::clock::Clock::watch).
+    pub fn watch_clock(&self, watcher: Weak<dyn ClockWatcher>) -> bool {
+        self.clock.watch(watcher)
     }
 
     /// Removes keys whose bucket has been full for `max_idle`, and releases memory. Returns the

@@ -181,7 +181,7 @@ impl FromJson for PolicyMessage {
     fn from_json(value: Value) -> Result<Self, String> {
         let mut fields = Fields::new(value)?;
         let policy = Self {
-            capacity: fields.optional("capacity")?,
+            capacity: capacity(fields.optional("capacity")?)?,
             rate: fields.optional("rate")?,
             tokens_per_second: fields.optional("tokens_per_second")?,
             per_ns: fields.optional("per_ns")?,
@@ -194,6 +194,19 @@ impl FromJson for PolicyMessage {
             lease_ms: fields.optional("lease_ms")?,
         };
         fields.finish().map(|()| policy)
+    }
+}
+
+/// Reads a capacity; a fraction has an error of its own.
+fn capacity(number: Option<Value>) -> Result<Option<u64>, String> {
+    match number {
+        Some(number) if number.as_f64().is_some_and(|number| number > 1.0) && !number.is_u64() => {
+            Err(PolicyError::FractionalCapacity.to_string())
+        }
+        Some(number) => {
+            u64::from_json(number).map(Some).map_err(|reason| alloc::format!("capacity {reason}"))
+        }
+        None => Ok(None),
     }
 }
 
@@ -252,6 +265,12 @@ mod tests {
             ),
         ] {
             assert_eq!(read(bad).unwrap_err(), rule, "{bad}");
+        }
+        for (bad, rule) in [
+            (r#"{"capacity":2.5,"rate":"1/s"}"#, PolicyError::FractionalCapacity.to_string()),
+            (r#"{"capacity":-2,"rate":"1/s"}"#, "capacity must be an integer >= 0".to_string()),
+        ] {
+            assert_eq!(json::parse::<PolicyMessage>(bad.as_bytes()).unwrap_err(), rule, "{bad}");
         }
     }
 }

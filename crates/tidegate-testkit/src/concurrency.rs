@@ -2,7 +2,7 @@
 //!
 //! The bound is capacity + rate * time, and it is reached exactly when the threads ask for more
 //! than is refilled. Lists name their buckets in different orders, so that a store that locks in
-//! list order would deadlock. Nothing here sleeps: a run ends when its work is done.
+//! list order would deadlock. A store that decides one bucket at a time gets lists of one charge. Nothing here sleeps: a run ends when its work is done.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tidegate_core::{Charge, Limit, Operation, Policy, StoreResponse};
 
 use crate::scenario::step::ORIGIN_NS;
-use crate::subject::{Subject, block_on, execute_blocking};
+use crate::subject::{Contract, Subject, block_on, execute_blocking};
 
 const MILLI: u64 = 1_000_000;
 /// Tokens in the shared bucket when full.
@@ -35,14 +35,18 @@ impl Default for Load {
     }
 }
 
-/// Runs every check, each on a new subject.
+/// Runs every check of the contract that the subjects implement, each on a new subject.
 ///
 /// # Panics
 /// When the store grants too much or too little, or spends on a denial.
 pub fn check_all<S: Subject>(factory: impl Fn() -> S, load: Load) {
     saturated(&factory(), load);
     racing_the_clock(&factory(), load);
-    denied_lists_change_nothing(&factory(), load);
+    denied_takes_change_nothing(&factory(), load);
+    let subject = factory();
+    if subject.contract() == Contract::Store {
+        denied_lists_change_nothing(&subject, load);
+    }
 }
 
 /// Checks that with a stopped clock exactly the refilled tokens are granted.
@@ -53,12 +57,12 @@ pub fn check_all<S: Subject>(factory: impl Fn() -> S, load: Load) {
 /// When more or less is granted.
 pub fn saturated(subject: &dyn Subject, load: Load) {
     let shared = shared_limit();
-    let own = generous_limit("saturated-own");
+    let own = own_limit(subject, "saturated-own");
     let (granted, barrier) = (AtomicU64::new(0), Barrier::new(load.threads));
     set_time(subject, 0);
     thread::scope(|scope| {
         for thread in 0..load.threads {
-            let (shared, own, granted, barrier) = (&shared, &own, &granted, &barrier);
+            let (shared, own, granted, barrier) = (&shared, own.as_ref(), &granted, &barrier);
             scope.spawn(move || {
                 let key = format!("thread-{thread}");
                 for round in 0..=load.rounds {
@@ -87,10 +91,10 @@ pub fn saturated(subject: &dyn Subject, load: Load) {
 /// When more or less is granted.
 pub fn racing_the_clock(subject: &dyn Subject, load: Load) {
     let shared = shared_limit();
-    let own = generous_limit("racing-own");
+    let own = own_limit(subject, "racing-own");
     let (granted, done) = (AtomicU64::new(0), AtomicBool::new(false));
     let take = |key: &str, thread: usize| {
-        let allowed = try_take(subject, &list(&shared, &own, key, thread));
+        let allowed = try_take(subject, &list(&shared, own.as_ref(), key, thread));
         granted.fetch_add(u64::from(allowed), Ordering::SeqCst);
         allowed
     };
@@ -117,6 +121,34 @@ pub fn racing_the_clock(subject: &dyn Subject, load: Load) {
     });
     let exact = refilled_by(load.rounds * MILLI);
     assert_eq!(granted.load(Ordering::SeqCst), exact, "granted in the end");
+}
+
+/// Checks that a denied take spends nothing.
+///
+/// Half of the threads take more than is left; the other half spend single tokens.
+///
+/// # Panics
+/// When a denied take has spent anything, or was allowed.
+pub fn denied_takes_change_nothing(subject: &dyn Subject, load: Load) {
+    let policy = Policy::per_hour(1).capacity(GENEROUS_BUCKET).build();
+    let limit = named("denied-takes", policy.expect("a valid policy"));
+    set_time(subject, 0);
+    assert!(try_take(subject, &[Charge::new(&limit, "a", 1)]), "the first of many");
+    thread::scope(|scope| {
+        for thread in 0..load.threads.max(2) {
+            let limit = &limit;
+            scope.spawn(move || {
+                for round in 0..load.rounds {
+                    let (cost, fits) = [(1, true), (GENEROUS_BUCKET, false)][thread % 2];
+                    let allowed = try_take(subject, &[Charge::new(limit, "a", cost)]);
+                    assert_eq!(allowed, fits, "a cost of {cost} in round {round}");
+                }
+            });
+        }
+    });
+    let spenders = load.threads.max(2).div_ceil(2) as u64;
+    let left = remaining(subject, &Charge::new(&limit, "a", 0));
+    assert_eq!(left, GENEROUS_BUCKET - 1 - spenders * load.rounds, "left in the bucket");
 }
 
 /// Checks that a denied list spends nothing.
@@ -156,10 +188,17 @@ pub fn denied_lists_change_nothing(subject: &dyn Subject, load: Load) {
 
 /// An allowance that does not run out in a test.
 const GENEROUS: u64 = 1 << 40;
+/// The capacity of a bucket that does not run out in a test, and is empty for less than a century.
+const GENEROUS_BUCKET: u64 = 400_000;
 
 fn shared_limit() -> Limit {
     let policy = Policy::per(PER_MINUTE, Duration::from_secs(60)).capacity(CAPACITY).build();
     named("shared", policy.expect("a valid policy"))
+}
+
+/// The second limit of each take; `None` if the store decides only one bucket at a time.
+fn own_limit(subject: &dyn Subject, name: &str) -> Option<Limit> {
+    (subject.contract() == Contract::Store).then(|| generous_limit(name))
 }
 
 fn generous_limit(name: &str) -> Limit {
@@ -180,9 +219,15 @@ fn refilled_by(nanos: u64) -> u64 {
     CAPACITY + u64::try_from(refilled).unwrap_or(u64::MAX)
 }
 
-/// The two charges of a thread. Odd threads name the buckets in reverse order.
-fn list<'a>(shared: &'a Limit, own: &'a Limit, key: &'a str, thread: usize) -> [Charge<'a>; 2] {
-    let mut list = [Charge::new(shared, "all", 1), Charge::new(own, key, 1)];
+/// The charges of a thread. Odd threads name the buckets in reverse order.
+fn list<'a>(
+    shared: &'a Limit,
+    own: Option<&'a Limit>,
+    key: &'a str,
+    thread: usize,
+) -> Vec<Charge<'a>> {
+    let mut list = vec![Charge::new(shared, "all", 1)];
+    list.extend(own.map(|own| Charge::new(own, key, 1)));
     if !thread.is_multiple_of(2) {
         list.reverse();
     }

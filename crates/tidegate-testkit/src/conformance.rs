@@ -1,8 +1,9 @@
-//! The conformance suite: what every implementation of `Store` must do.
+//! The conformance suite: what every implementation of `Store` or `TakeStore` must do.
 //!
 //! Each case is a function over a [`Subject`] that fails by panicking with what was wrong.
-//! [`conformance_tests!`](crate::conformance_tests) makes one test of each; [`CASES`] lists them
-//! for other harnesses. Every case needs a store in which nothing has been spent. Times are
+//! [`conformance_tests!`](crate::conformance_tests) makes one test of each for a `Store`, and
+//! [`take_tests!`](crate::take_tests) one of each that applies to a `TakeStore`; [`CASES`] lists
+//! them for other harnesses. Every case needs a store in which nothing has been spent. Times are
 //! whole milliseconds, so that every clock can show them. Nothing here sleeps or reads a clock.
 //!
 //! A failed case reports its last operations and the answers of the store, one per line.
@@ -31,13 +32,15 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use crate::subject::{BoxFuture, Subject, block_on};
+use crate::subject::{BoxFuture, Contract, Subject, block_on};
 
 /// One case of the suite.
 #[derive(Clone, Copy)]
 pub struct Case {
     /// Group and name, such as `basics::an_unknown_key_is_full`.
     pub name: &'static str,
+    /// The smallest contract that it belongs to.
+    pub contract: Contract,
     /// Runs the case; panics if the store fails it.
     pub run: for<'s> fn(&'s dyn Subject) -> BoxFuture<'s, ()>,
 }
@@ -46,6 +49,21 @@ impl fmt::Debug for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Case").field("name", &self.name).finish_non_exhaustive()
     }
+}
+
+/// Runs every case of the contract that the subjects implement, each on a new subject. Returns the
+/// number of cases.
+///
+/// # Panics
+/// If the store fails a case.
+pub fn check_all<S, F>(factory: impl Fn() -> F) -> usize
+where
+    S: Subject,
+    F: Future<Output = S>,
+{
+    let contract = block_on(factory()).contract();
+    let cases = CASES.iter().filter(|case| case.contract <= contract);
+    cases.inspect(|case| check(case.name, &factory)).count()
 }
 
 /// Runs one case on a new subject.
@@ -79,35 +97,66 @@ where
     }
 }
 
-/// Lists the cases once, for [`CASES`] and for the macro. The first token is a dollar sign, because
-/// a macro that defines a macro cannot write one itself.
+/// Lists the cases once, for [`CASES`] and for the macros. In each group, the cases before the
+/// semicolon belong to the contract of `TakeStore`. The first token is a dollar sign, because a
+/// macro that defines a macro cannot write one itself.
 macro_rules! suite {
-    ($d:tt $($group:ident { $($case:ident)* })*) => {
+    ($d:tt $($group:ident { $($take:ident)*; $($case:ident)* })*) => {
         /// Every case, in the order of the suite.
-        pub const CASES: &[Case] = &[$($(Case {
-            name: concat!(stringify!($group), "::", stringify!($case)),
-            run: |subject| Box::pin($group::$case(subject)),
-        },)*)*];
+        pub const CASES: &[Case] = &[$(
+            $(Case {
+                name: concat!(stringify!($group), "::", stringify!($take)),
+                contract: Contract::TakeStore,
+                run: |subject| Box::pin($group::$take(subject)),
+            },)*
+            $(Case {
+                name: concat!(stringify!($group), "::", stringify!($case)),
+                contract: Contract::Store,
+                run: |subject| Box::pin($group::$case(subject)),
+            },)*
+        )*];
 
-        /// Generates one test per case, in one module per group.
+        /// Generates one test per case of the contract of `Store`, in one module per group.
         ///
         /// The argument is an async function without arguments that returns a new
-        /// [`Subject`](crate::subject::Subject).
+        /// [`Subject`](crate::subject::Subject). The README has an example.
         #[macro_export]
         macro_rules! conformance_tests {
             ($d factory:expr) => {
-                $(mod $group {
-                    #[allow(unused_imports)]
-                    use super::*;
-                    $(#[test]
-                    fn $case() {
-                        $crate::conformance::check(
-                            concat!(stringify!($group), "::", stringify!($case)),
-                            $d factory,
-                        );
-                    })*
-                })*
+                $($crate::conformance_group!($group, $d factory, $($take)* $($case)*);)*
             };
+        }
+
+        /// Generates one test per case of the contract of `TakeStore`, in one module per group.
+        ///
+        /// The argument is an async function without arguments that returns a new
+        /// [`Subject`](crate::subject::Subject), such as
+        /// [`Clocked::take_only`](crate::subject::Clocked::take_only). The README has an example.
+        #[macro_export]
+        macro_rules! take_tests {
+            ($d factory:expr) => {
+                $($crate::conformance_group!($group, $d factory, $($take)*);)*
+            };
+        }
+    };
+}
+
+/// Generates a module with one test per case; for the macros of this crate.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_group {
+    ($group:ident, $factory:expr,) => {};
+    ($group:ident, $factory:expr, $($case:ident)+) => {
+        mod $group {
+            #[allow(unused_imports)]
+            use super::*;
+            $(#[test]
+            fn $case() {
+                $crate::conformance::check(
+                    concat!(stringify!($group), "::", stringify!($case)),
+                    $factory,
+                );
+            })+
         }
     };
 }
@@ -119,6 +168,7 @@ suite! { $
         a_charge_may_cost_several
         a_clock_that_steps_back_grants_nothing
         the_wait_after_a_large_step_back_is_bounded
+        the_clock_of_the_store_decides
         refill_is_time_by_rate
         a_denial_spends_nothing
         the_hint_is_exact
@@ -128,25 +178,30 @@ suite! { $
         a_peek_spends_nothing
         a_day_brings_no_drift
         no_fraction_is_lost_by_polling
+        tenths_of_a_second_add_up
+        a_key_is_remembered_until_it_is_full
+        many_keys_are_remembered;
     }
     isolation {
         keys_are_independent
         limits_are_independent
         limit_names_and_keys_do_not_collide
         groups_are_part_of_the_identity
-        inline_limits_are_their_parameters
+        keys_are_compared_byte_by_byte
+        inline_limits_are_their_parameters;
         a_reset_forgets_one_key
     }
     lists {
+        equal_buckets_are_merged
+        keys_are_bounded
+        a_batch_is_answered_in_order;
         a_list_is_all_or_nothing
         the_longest_wait_binds
-        equal_buckets_are_merged
         a_zero_cost_in_a_list_only_reports
         lists_are_bounded
-        keys_are_bounded
-        a_batch_is_answered_in_order
     }
     reservations {
+        ;
         reservations_queue
         what_fits_now_starts_now
         the_shorter_horizon_applies
@@ -156,12 +211,14 @@ suite! { $
         a_started_reservation_is_refunded_like_a_spend
     }
     settlement {
+        ;
         a_refund_stops_at_full
         a_settlement_may_go_into_debt
         debt_has_a_bound
         a_list_is_settled_together
     }
     holds {
+        ;
         a_held_key_reopens_empty_and_paced
         the_longer_hold_applies
         settlement_does_not_touch_a_hold
@@ -169,6 +226,7 @@ suite! { $
         a_held_key_denies_its_list
     }
     changes {
+        ;
         tokens_stay
         the_filled_share_stays
         every_bucket_starts_full
@@ -181,12 +239,14 @@ suite! { $
         a_reservation_of_another_revision_is_dropped
     }
     receipts {
+        ;
         a_foreign_receipt_is_refused
         a_receipt_names_its_buckets
         a_receipt_survives_serialization
         a_receipt_has_a_stamp_per_charge
     }
     counters {
+        ;
         a_quota_counts_by_window
         the_store_picks_the_window
         windows_are_checked
@@ -195,6 +255,7 @@ suite! { $
         an_allowance_does_not_refill
     }
     slots {
+        ;
         a_slot_is_released_once
         several_slots_are_released_together
         settlement_charges_no_slots
@@ -207,6 +268,6 @@ suite! { $
     whole_store {
         the_vectors_pass
         ten_tokens_admit_ten_of_fifteen_concurrent_takes
-        one_of_two_concurrent_takes_gets_the_last_token
+        one_of_two_concurrent_takes_gets_the_last_token;
     }
 }

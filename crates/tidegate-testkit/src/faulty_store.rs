@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Waker};
 
-use tidegate_core::{Operation, Probe, Store, StoreResponses, Submission};
+use tidegate_core::{Limit, LimitError, Operation, Probe, Store, StoreResponses, Submission};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -211,6 +211,10 @@ impl<S: Store> Store for FaultyStore<S> {
 
     fn nodes(&self) -> Option<NonZeroU32> {
         NonZeroU32::new(self.nodes.load(Ordering::SeqCst))
+    }
+
+    fn check_limit(&self, limit: &Limit) -> Result<(), LimitError> {
+        self.inner().check_limit(limit)
     }
 
     fn probe(&self) -> Probe<'_> {

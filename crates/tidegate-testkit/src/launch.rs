@@ -13,6 +13,7 @@
 //! - [`unprivileged`]: runs work without root privileges, so that file permissions apply.
 //! - [`check_metrics`]: checks metrics with `promtool`.
 //! - [`Python`]: runs scripts that use the official client libraries of providers.
+//! - [`WallClock`]: a wall clock that a test steps, for another process.
 //! - [`wait_until`]: waits for a condition that another process fulfils.
 //!
 //! Every started process is stopped when its value is dropped, and also when the test is killed
@@ -35,6 +36,7 @@ mod python;
 mod redis;
 mod server_dir;
 mod tls_front;
+mod wall_clock;
 mod workerd;
 
 pub use deadline::wait_until;
@@ -49,4 +51,5 @@ pub use redis::RedisServer;
 pub use redis::control::Reply;
 pub use redis::settings::{Flavor, RedisBuilder};
 pub use tls_front::TlsFront;
+pub use wall_clock::WallClock;
 pub use workerd::{ModuleKind, Workerd, WorkerdBuilder};

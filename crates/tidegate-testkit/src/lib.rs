@@ -1,35 +1,22 @@
-//! Test support for Tidegate: a reference implementation, and one conformance suite for all stores.
+//! Checks of stores against exact arithmetic.
+//!
+#![doc = include_str!("../README.md")]
+//!
+//! # Modules
 //!
 //! - [`oracle`]: the full semantics of the `Store` contract over rational numbers.
-//! - [`subject`]: a store under test and its clock.
+//! - [`subject`]: a store under test, its contract and its clock.
 //! - [`scenario`]: limits, operations and expected answers as plain numbers; how they are
 //!   generated, replayed on a store, and committed as vectors.
 //! - [`property`]: random scenarios, shrunk to a readable one on failure.
-//! - [`conformance`]: the suite that defines the contract.
+//! - [`conformance`]: the suite that defines the contracts.
 //! - [`concurrency`]: many threads on one store.
+//! - [`real_clock`]: checks on a clock that the test cannot set.
 //! - [`faulty_store`]: a store that delays, fails or hangs as the test requires.
 #![cfg_attr(feature = "launch", doc = "- [`launch`]: real servers, a slow network, processes.")]
 //!
-//! To test a store:
-//!
-//! ```text
-//! mod conformance {
-//!     tidegate_testkit::conformance_tests!(|| async { MySubject::new() });
-//! }
-//!
-//! #[test]
-//! fn decides_as_the_oracle_does() {
-//!     tidegate_testkit::property::check_against_oracle(MySubject::new, Default::default());
-//! }
-//!
-//! #[test]
-//! fn holds_its_bounds_under_threads() {
-//!     tidegate_testkit::concurrency::check_all(MySubject::new, Default::default());
-//! }
-//! ```
-//!
-//! For tests only. Nothing here sleeps, and only the feature `launch`, which waits for other
-//! processes, reads a clock.
+//! For tests only. Nothing here sleeps. Only [`real_clock`], and the feature `launch`, which waits
+//! for other processes, read a clock.
 
 pub mod concurrency;
 pub mod conformance;
@@ -38,5 +25,6 @@ pub mod faulty_store;
 pub mod launch;
 pub mod oracle;
 pub mod property;
+pub mod real_clock;
 pub mod scenario;
 pub mod subject;

@@ -3,6 +3,8 @@
 //! A failing scenario is shrunk and printed step by step in the format of the vector file, so that
 //! it can be added there. Seeds are fixed, so runs are reproducible.
 
+use std::ops::Range;
+
 use proptest::array::uniform4;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -10,7 +12,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 
 use crate::scenario::compose::{Composer, LimitSeed, PolicySeed, StepSeed, limit};
 use crate::scenario::replay::{Difference, Scenario, run};
-use crate::subject::{Resolution, Subject, block_on};
+use crate::subject::{Contract, Resolution, Subject, block_on};
 
 /// Whether this is a soak run: `TIDEGATE_SOAK` is set.
 #[must_use]
@@ -41,13 +43,41 @@ impl Default for Effort {
     }
 }
 
+/// Ranges of the random numbers that determine a scenario.
+struct SeedRanges {
+    /// Kinds of limits.
+    kind: Range<u32>,
+    /// Largest number of revisions of a limit.
+    revisions: usize,
+    /// Numbers that determine debt, horizon and mode of change of a policy.
+    rest: Range<u32>,
+    /// Operations, and their numbers of buckets.
+    op: Range<u32>,
+}
+
+impl SeedRanges {
+    const fn of(contract: Contract) -> Self {
+        match contract {
+            Contract::Store => Self { kind: 0..36, revisions: 4, rest: 0..8_192, op: 0..128 },
+            // Token buckets and strict windows that keep their policy, and takes of one charge. Not
+            // peeks: their waits may be a nanosecond too long.
+            Contract::TakeStore => Self { kind: 0..9, revisions: 1, rest: 0..7_680, op: 0..12 },
+        }
+    }
+}
+
 /// Generates scenarios of up to `steps` steps over up to three limits, with the oracle's answers.
-pub fn scenarios(resolution: Resolution, steps: usize) -> impl Strategy<Value = Scenario> {
-    let policy = (0..4_096_u32, 0..4_096_u32, 0..8_192_u32)
+pub fn scenarios(
+    contract: Contract,
+    resolution: Resolution,
+    steps: usize,
+) -> impl Strategy<Value = Scenario> {
+    let ranges = SeedRanges::of(contract);
+    let policy = (0..4_096_u32, 0..4_096_u32, ranges.rest)
         .prop_map(|(rate, capacity, rest)| PolicySeed { rate, capacity, rest });
-    let limit_seed =
-        (0..36_u32, vec(policy, 1..=4)).prop_map(|(kind, policies)| LimitSeed { kind, policies });
-    let step = (0..65_536_u32, 0..128_u32, uniform4(0..65_536_u32), 0..4_096_u32)
+    let limit_seed = (ranges.kind, vec(policy, 1..=ranges.revisions))
+        .prop_map(|(kind, policies)| LimitSeed { kind, policies });
+    let step = (0..65_536_u32, ranges.op, uniform4(0..65_536_u32), 0..4_096_u32)
         .prop_map(|(time, op, charges, extra)| StepSeed { time, op, charges, extra });
     let max_steps = steps.max(1);
     (vec(limit_seed, 1..=3), vec(step, 1..=max_steps)).prop_map(move |(limits, steps)| {
@@ -61,8 +91,8 @@ pub fn scenarios(resolution: Resolution, steps: usize) -> impl Strategy<Value = 
     })
 }
 
-/// Checks a store against the oracle, with a new subject per scenario. Returns the number of steps
-/// compared.
+/// Checks a store against the oracle within its contract, with a new subject per scenario. Returns
+/// the number of steps compared.
 ///
 /// # Panics
 /// If an answer differs; the message has the steps up to there.
@@ -73,8 +103,9 @@ pub fn check_against_oracle<S: Subject>(factory: impl Fn() -> S, effort: Effort)
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
     let mut runner = TestRunner::new_with_rng(config, rng);
     let compared = std::cell::Cell::new(0);
-    let resolution = factory().resolution();
-    let result = runner.run(&scenarios(resolution, effort.steps), |scenario| {
+    let subject = factory();
+    let scenarios = scenarios(subject.contract(), subject.resolution(), effort.steps);
+    let result = runner.run(&scenarios, |scenario| {
         compared.set(compared.get() + scenario.steps.len());
         let subject = factory();
         block_on(run(&subject, &scenario))

@@ -3,7 +3,8 @@
 //! 1. size, 2. type, 3. limits, 4. messages in flight, 5. validation, 6. the handler.
 //!
 //! Nothing here reads or writes a socket: frames come in as bytes, and the result is a token for
-//! the handler or a reply for the client. Only step 3 may have to wait, and only on a shared store.
+//! the handler or a reply for the client. Only step 3 may have to wait, and only for a shared
+//! store.
 //!
 //! Frames that fail step 1 or 2 still pass step 3, to be charged to the ceiling of the connection:
 //! otherwise invalid frames would be unlimited.
@@ -16,15 +17,15 @@ mod store_call;
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate::{Denial, Policy, StoreError};
+use tidegate::{Denial, FailureRule, Policy, StoreError};
 use tidegate_core::WallTime;
 use tidegate_http::field::RetryAfter;
 
 use crate::connection::charges::{BadCost, MessageCharges};
 use crate::connection::connection_keys::ConnectionKeys;
-use crate::connection::store_call::StoreDecision;
+use crate::connection::store_call::ChargeDecision;
 use crate::context::{Identity, IngressContext};
-use crate::error_frame::{RELEASE_HINT_MS, RefusalReason};
+use crate::error_frame::{ErrorFrame, RELEASE_HINT_MS, RefusalReason};
 use crate::exceeded::{LimitExceeded, LimitKind};
 use crate::gate::Inner;
 use crate::gate::types::TypeLabel;
@@ -32,7 +33,11 @@ use crate::key::connection_key;
 use crate::message_decision::{
     AcceptedMessage, InFlight, MessageDecision, RefusedMessage, ReplyFrame,
 };
-use crate::peer::{ClientId, Peer, format_address};
+use crate::peer::{ClientId, Peer};
+
+/// Retry hint in milliseconds for a message that could not be decided: it is unknown when the store
+/// is back.
+const UNAVAILABLE_HINT_MS: u64 = 1_000;
 
 /// One client connection of a gate, made by [`Gate::connect`](crate::Gate::connect).
 ///
@@ -42,13 +47,16 @@ use crate::peer::{ClientId, Peer, format_address};
 /// After a close frame for the client, all further frames are refused without a reply. They are
 /// neither charged nor handled.
 ///
-/// Dropping it resets the buckets that belong to this connection alone: immediately on a local
-/// store, in a task on a shared one. It tracks [`MAX_CONNECTION_KEYS`](crate::MAX_CONNECTION_KEYS)
-/// of them. Buckets beyond that number remain in the store, and so do all of them if the process
-/// crashes, the store is unavailable, or there is no tokio runtime for the task. The store drops
-/// token buckets once they are full; the bucket of an [allowance](tidegate::Policy::allowance)
-/// stays until it is [reset](tidegate::Limiter::reset). Messages that are still being handled keep
-/// their slots.
+/// The buckets that belong to this connection alone are in this process, also under limits of a
+/// shared store: the [ceiling](crate::GateBuilder::connection_ceiling), and those under a
+/// [connection key](IngressContext::connection_key), which the default key of a client without user
+/// and address is. So they cost no call to the shared store, and a crash leaves none there.
+///
+/// Dropping the connection resets them. It tracks
+/// [`MAX_CONNECTION_KEYS`](crate::MAX_CONNECTION_KEYS) of them; the store drops further token
+/// buckets once they are full, and keeps those of an [allowance](tidegate::Policy::allowance) until
+/// they are [reset](tidegate::Limiter::reset). Messages that are still being handled keep their
+/// slots.
 pub struct Connection<D> {
     gate: Arc<Inner<D>>,
     id: ClientId,
@@ -56,18 +64,18 @@ pub struct Connection<D> {
     data: D,
     charges: MessageCharges,
     in_flight: InFlight,
-    own_keys: Arc<ConnectionKeys>,
+    own_keys: ConnectionKeys,
     /// Whether a close frame was returned; frames sent before the client reads it still arrive.
     is_closing: bool,
 }
 
 impl<D: Identity> Connection<D> {
     pub(crate) fn new(gate: Arc<Inner<D>>, peer: Peer<D>) -> Self {
-        let id = peer.id.unwrap_or_else(|| gate.ids.next());
-        let own_keys = Arc::new(ConnectionKeys::new(gate.limiters.clone()));
+        let id = peer.id.map_or_else(|| gate.ids.next(), |id| ClientId::chosen(&id));
+        let own_keys = ConnectionKeys::new(gate.limiters.clone());
         Self {
-            id: ClientId::new(&id),
-            ip: peer.ip.map(format_address),
+            id,
+            ip: peer.network.map(|network| network.addr().to_string().into()),
             data: peer.data,
             charges: MessageCharges::default(),
             in_flight: InFlight::default(),
@@ -80,9 +88,15 @@ impl<D: Identity> Connection<D> {
     /// Decides on a frame. On a local store the future is ready at the first poll, and
     /// [`tidegate::now_or_never`] resolves it without a runtime.
     ///
-    /// If the future is dropped while a shared store decides, the message may have been charged. A
-    /// task then releases its slots. Without a tokio runtime they are released when their lease
-    /// expires or, without a lease, when their key is reset.
+    /// A message is charged by all of its limits or by none. Buckets of this connection that are in
+    /// this process beside limits of a shared store are charged first. If one of them denies the
+    /// message, the shared store is not called; if the shared store denies it, they get back
+    /// exactly what was charged. No other message of this connection is decided in between.
+    ///
+    /// If the future is dropped while a shared store decides, or the store fails, the message may
+    /// have been charged there, and stays charged here. A task releases its slots. Without a tokio
+    /// runtime they are released when their lease expires or, without a lease, when their key is
+    /// reset.
     ///
     /// ```
     /// # use tidegate_ws::{Gate, Peer, MessageDecision};
@@ -103,7 +117,8 @@ impl<D: Identity> Connection<D> {
     /// # Errors
     /// Returns an error if the store is unavailable. Do not handle the message then. The hook is
     /// not called, because no limit was exceeded. To decide without the store, wrap it in a guard
-    /// (`tidegate::guard`).
+    /// (`tidegate::guard`), as [`Engine::shared`](tidegate::Engine::shared) does: its failure rules
+    /// decide then, and [`RefusalReason::StoreUnavailable`] is what the rule `closed` refuses.
     pub async fn ingress(
         &mut self,
         frame: impl AsRef<[u8]>,
@@ -114,8 +129,24 @@ impl<D: Identity> Connection<D> {
             Ok(message) => message,
             Err(refusal) => return Ok(MessageDecision::Refused(refusal)),
         };
-        let decision = self.charges.call_store(&gate.limiters, &self.own_keys).await?;
+        let decision = self.charges.decide(&gate.limiters).await?;
         Ok(self.finish(&gate, &message, decision))
+    }
+
+    /// Refuses a message for which [`ingress`](Self::ingress) returned an error, and logs the
+    /// error, at most once in five seconds.
+    ///
+    /// The client gets `UNAVAILABLE` with a hint of one second, or `FAILED_PRECONDITION` without
+    /// one if the charges are invalid, for example because a key is too long. The connection stays
+    /// open.
+    pub fn refuse_undecided(&self, error: &StoreError) -> RefusedMessage {
+        self.gate.reporter.not_decided(error);
+        let (reason, hint) = if error.is_caller_error() {
+            (RefusalReason::NotChargeable, None)
+        } else {
+            (RefusalReason::StoreUnavailable, Some(UNAVAILABLE_HINT_MS))
+        };
+        refuse_with(reason, &reason.frame().with_hint(hint))
     }
 
     /// Returns the context that key and cost functions would see for a message of this type
@@ -140,17 +171,14 @@ impl<D: Identity> Connection<D> {
             Some(max) if frame.len() > max => Err(FrameError::TooLarge { max }),
             _ => (gate.envelope)(frame).map(|raw| gate.types.label(raw)).ok_or(FrameError::NoType),
         };
-        self.charges.clear();
         let message = Message { frame, label, received_at: gate.wall_time() };
         let (id, ip) = (self.id.as_str(), self.ip.as_deref());
-        if let Ok(label) = &message.label {
-            let context = message.context(label, id, ip, &self.data);
-            let added = self.charges.add_rules(&gate.rules, gate.zero_is_free, &context);
-            added.map_err(|BadCost| refuse_without_limit(RefusalReason::InvalidCost))?;
-        }
-        if let Some(limiter_index) = gate.ceiling {
-            self.charges.add(limiter_index, &connection_key(id), 1);
-        }
+        let context =
+            message.label.as_ref().ok().map(|label| message.context(label, id, ip, &self.data));
+        let rules = (&*gate.limiters, &*gate.rules);
+        self.charges
+            .collect(rules, gate.zero_is_free, context.as_ref(), &connection_key(id))
+            .map_err(|BadCost| refuse_without_limit(RefusalReason::InvalidCost))?;
         self.own_keys.track(&self.charges);
         Ok(message)
     }
@@ -160,14 +188,17 @@ impl<D: Identity> Connection<D> {
         &mut self,
         gate: &Inner<D>,
         message: &Message<'_>,
-        decision: StoreDecision,
+        decision: ChargeDecision,
     ) -> MessageDecision {
         let slots = match decision {
-            StoreDecision::Granted(slots) => slots,
-            StoreDecision::Denied(denial) => {
-                return MessageDecision::Refused(self.refuse_denied(gate, &denial));
+            ChargeDecision::Granted { slots, full_buckets } => {
+                gate.reporter.count_new_buckets(full_buckets);
+                slots
             }
-            StoreDecision::Unknown => {
+            ChargeDecision::Denied { denial, first } => {
+                return MessageDecision::Refused(self.refuse_denied(gate, &denial, first));
+            }
+            ChargeDecision::Unknown => {
                 return MessageDecision::Refused(refuse_without_limit(RefusalReason::Rate));
             }
         };
@@ -184,12 +215,7 @@ impl<D: Identity> Connection<D> {
                     .frame()
                     .with_details("in_flight", count as u64 + 1, count as u64)
                     .with_hint(Some(RELEASE_HINT_MS));
-                let reply = ReplyFrame::Send(frame.to_json());
-                return MessageDecision::Refused(RefusedMessage::new(
-                    RefusalReason::InFlight,
-                    None,
-                    reply,
-                ));
+                return MessageDecision::Refused(refuse_with(RefusalReason::InFlight, &frame));
             }
         };
         let context = message.context(label, self.id.as_str(), self.ip.as_deref(), &self.data);
@@ -197,12 +223,7 @@ impl<D: Identity> Connection<D> {
             && let Err(invalid) = validate(&context, message.frame)
         {
             let frame = RefusalReason::Invalid.frame().with_message(invalid.0);
-            let reply = ReplyFrame::Send(frame.to_json());
-            return MessageDecision::Refused(RefusedMessage::new(
-                RefusalReason::Invalid,
-                None,
-                reply,
-            ));
+            return MessageDecision::Refused(refuse_with(RefusalReason::Invalid, &frame));
         }
         MessageDecision::Accepted(AcceptedMessage::new(label.to_shared(), guard, slots))
     }
@@ -227,18 +248,23 @@ impl<D: Identity> Connection<D> {
         self.refuse_exceeded(gate, RefusalReason::Payload, exceeded)
     }
 
-    /// Refuses a message that the store denied.
-    fn refuse_denied(&mut self, gate: &Inner<D>, denial: &Denial) -> RefusedMessage {
-        let charge = self.charges.list().get(denial.binding);
+    /// Refuses a message that a store denied; `first` is the index of its first charge there.
+    fn refuse_denied(&mut self, gate: &Inner<D>, denial: &Denial, first: usize) -> RefusedMessage {
+        let retry_after_ms = RetryAfter::of(denial.retry).map(RetryAfter::millis);
+        if denial.degraded == Some(FailureRule::Closed) {
+            let frame = RefusalReason::StoreUnavailable.frame().with_hint(retry_after_ms);
+            return refuse_with(RefusalReason::StoreUnavailable, &frame);
+        }
+        let charge = self.charges.list().get(first + denial.binding);
         let observed = charge.map_or(0, |charge| charge.cost);
         let limit = denial.outcomes.get(denial.binding).map_or(0, |outcome| outcome.capacity);
-        let policy =
-            charge.map(|charge| *gate.limiters[charge.limiter_index].snapshot().limit().policy());
+        let policy = charge.map(|charge| gate.limiters.policy(charge.limiter_index));
         let is_exhausted = matches!(policy, Some(Policy::Allowance(_))) && observed <= limit;
-        let retry_after_ms = RetryAfter::of(denial.retry).map(RetryAfter::millis);
         let reason = match retry_after_ms {
             Some(_) => RefusalReason::Rate,
-            None if is_exhausted && charge.map(|charge| charge.limiter_index) == gate.ceiling => {
+            None if is_exhausted
+                && charge.map(|charge| charge.limiter_index) == gate.limiters.ceiling() =>
+            {
                 RefusalReason::ConnectionUsedUp
             }
             None if is_exhausted => RefusalReason::AllowanceUsedUp,
@@ -314,5 +340,10 @@ impl Message<'_> {
 
 /// Creates a refusal that is not due to a limit and leaves the connection open.
 fn refuse_without_limit(reason: RefusalReason) -> RefusedMessage {
-    RefusedMessage::new(reason, None, ReplyFrame::Send(reason.frame().to_json()))
+    refuse_with(reason, &reason.frame())
+}
+
+/// Creates such a refusal with details in its frame.
+fn refuse_with(reason: RefusalReason, frame: &ErrorFrame<'_>) -> RefusedMessage {
+    RefusedMessage::new(reason, None, ReplyFrame::Send(frame.to_json()))
 }

@@ -45,6 +45,15 @@ impl Identity for () {}
 
 /// An incoming message: its type and its connection, without its payload.
 ///
+/// Key, cost and condition functions cannot reach the payload, because it is not validated yet:
+///
+/// ```compile_fail,E0599
+/// # use tidegate_ws::IngressContext;
+/// fn cost(context: &IngressContext<'_, ()>) -> i64 {
+///     context.payload().len() as i64 // no such method
+/// }
+/// ```
+///
 /// [`Connection::context`](crate::Connection::context) creates one directly, for limits that a
 /// handler checks itself.
 ///
@@ -108,13 +117,8 @@ impl<'a, D> IngressContext<'a, D> {
     }
 
     /// Returns a key for this connection alone: `rl:conn:{id}`, to which parts can be added.
-    /// Buckets with such keys are reset when the connection is dropped, up to
-    /// [`MAX_CONNECTION_KEYS`](crate::MAX_CONNECTION_KEYS) of them; see
-    /// [`Connection`](crate::Connection) for the exceptions.
-    ///
-    /// [`per_user_key`](crate::per_user_key) yields the same text for a user named `{id}` of a
-    /// tenant named `conn`. If such a tenant can exist, do not use one limiter for both kinds of
-    /// keys: buckets of different limiters are always separate.
+    /// Such buckets are always in this process, even under limits of a shared store, and are reset
+    /// when the connection is dropped; see [`Connection`](crate::Connection).
     ///
     /// ```
     /// use tidegate_ws::{Gate, Peer};

@@ -28,7 +28,7 @@ pub enum ErrorCode {
     ValidationError,
     /// For handlers: the client lacks permission.
     AuthError,
-    /// For applications: the store of the limits is unavailable.
+    /// The store of the limits is unavailable.
     Unavailable,
 }
 
@@ -43,6 +43,8 @@ pub enum ErrorCode {
 /// | rate | [`ConnectionUsedUp`](Self::ConnectionUsedUp) | `RESOURCE_EXHAUSTED` | `Connection limit reached` | no | none |
 /// | rate | [`AllowanceUsedUp`](Self::AllowanceUsedUp) | `RESOURCE_EXHAUSTED` | `Allowance used up` | no | none |
 /// | rate | [`InvalidCost`](Self::InvalidCost) | `INVALID_ARGUMENT` | `Rate limit cost must be a positive integer` | no | none |
+/// | rate | [`StoreUnavailable`](Self::StoreUnavailable) | `UNAVAILABLE` | `Limits are unavailable` | yes | until the store is tried again, or one second |
+/// | rate | [`NotChargeable`](Self::NotChargeable) | `FAILED_PRECONDITION` | `Message cannot be charged` | no | none |
 /// | quota | [`InFlight`](Self::InFlight) | `RESOURCE_EXHAUSTED` | `Too many messages in flight` | yes | [`RELEASE_HINT_MS`] |
 /// | schema | [`Invalid`](Self::Invalid) | `VALIDATION_ERROR` | the validation's own | no | none |
 /// | any | [`Closing`](Self::Closing) | `FAILED_PRECONDITION` | none is sent | no | none |
@@ -64,6 +66,13 @@ pub enum RefusalReason {
     AllowanceUsedUp,
     /// A cost function returned a number below 1. Nothing was charged.
     InvalidCost,
+    /// The store is away, and a limit of the message has the failure rule
+    /// [`Closed`](tidegate::FailureRule::Closed) or the store no guard. No limit was exceeded, so
+    /// neither the hook nor [`OnExceeded`](crate::OnExceeded) applies.
+    StoreUnavailable,
+    /// The charges are invalid, for example because a key is too long. Nothing was charged. Only
+    /// [`Connection::refuse_undecided`](crate::Connection::refuse_undecided) returns it.
+    NotChargeable,
     /// The connection has the maximum number of messages in flight. This message was charged.
     InFlight,
     /// The validation rejected the message. It was charged.
@@ -82,7 +91,7 @@ impl RefusalReason {
     /// Returns whether the same message may succeed later.
     #[must_use]
     pub const fn is_retryable(self) -> bool {
-        matches!(self, Self::Rate | Self::InFlight)
+        matches!(self, Self::Rate | Self::StoreUnavailable | Self::InFlight)
     }
 
     const fn entry(self) -> (ErrorCode, &'static str) {
@@ -98,6 +107,8 @@ impl RefusalReason {
             Self::InvalidCost => {
                 (ErrorCode::InvalidArgument, "Rate limit cost must be a positive integer")
             }
+            Self::StoreUnavailable => (ErrorCode::Unavailable, "Limits are unavailable"),
+            Self::NotChargeable => (ErrorCode::FailedPrecondition, "Message cannot be charged"),
             Self::InFlight => (ErrorCode::ResourceExhausted, "Too many messages in flight"),
             Self::Invalid => (ErrorCode::ValidationError, "Message is invalid"),
             Self::Closing => (ErrorCode::FailedPrecondition, "Connection is closing"),

@@ -3,6 +3,7 @@
 mod builder;
 pub(crate) mod envelope;
 pub(crate) mod hook;
+pub(crate) mod limiters;
 pub(crate) mod observe;
 pub(crate) mod rule;
 pub(crate) mod types;
@@ -16,11 +17,11 @@ use tidegate::clock::wall_now;
 use tidegate_core::WallTime;
 
 use crate::connection::Connection;
-use crate::connection::slots::Limiters;
 use crate::context::{Identity, IngressContext};
 use crate::error_frame::RefusalReason;
 use crate::exceeded::{LimitExceeded, OnExceeded};
 use crate::gate::hook::{HookStats, Reporter};
+use crate::gate::limiters::Limiters;
 use crate::gate::rule::MessageRule;
 use crate::gate::types::Types;
 use crate::message_decision::RefusedMessage;
@@ -75,9 +76,7 @@ pub(crate) struct Inner<D> {
     pub(crate) types: Types,
     pub(crate) envelope: EnvelopeFn,
     pub(crate) rules: Vec<MessageRule<D>>,
-    pub(crate) limiters: Limiters,
-    /// Index of the limiter for whole connections.
-    pub(crate) ceiling: Option<usize>,
+    pub(crate) limiters: Arc<Limiters>,
     pub(crate) zero_is_free: bool,
     pub(crate) max_payload: Option<usize>,
     pub(crate) max_in_flight: Option<usize>,
@@ -113,6 +112,12 @@ impl<D: Identity> Gate<D> {
 }
 
 impl<D> Gate<D> {
+    /// Maximum size of a message.
+    #[cfg(feature = "axum")]
+    pub(crate) fn max_payload(&self) -> Option<usize> {
+        self.inner.max_payload
+    }
+
     /// Returns statistics of the hook and the observer.
     #[must_use]
     pub fn hook_stats(&self) -> HookStats {

@@ -1,10 +1,16 @@
 //! Keys that messages are charged to.
 //!
-//! A key is a list of parts, and different lists never yield the same text. So no user can choose a
-//! name that equals another key, and key functions need not care about separators.
+//! A key is a list of parts, and different lists never yield the same text. So key functions need
+//! not care about separators.
+//!
+//! Tenants and users have names that they may have chosen themselves, and the same position of a
+//! key can hold an address, `anon` or a connection. A name that could be mistaken for one of these
+//! is written after an empty part, which is never there otherwise: `rl:public::203.0.113.9:PING` is
+//! the user `203.0.113.9`, and `rl:public:203.0.113.9:PING` the client at that address.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
+use std::net::IpAddr;
 
 use smallvec::SmallVec;
 use tidegate::KeyBuf;
@@ -15,6 +21,10 @@ use crate::context::{Identity, IngressContext};
 const NO_TENANT: &str = "public";
 /// User of connections without one.
 const NO_USER: &str = "anon";
+/// Part before the id of a connection.
+const CONNECTION: &str = "conn";
+/// Part before an address, in keys of applications.
+const ADDRESS: &str = "ip";
 
 /// A key, as the list of its parts.
 ///
@@ -52,6 +62,11 @@ impl<'a> KeyParts<'a> {
     #[must_use]
     pub fn to_key(&self) -> KeyBuf {
         KeyBuf::from_parts(self.parts.iter().map(Cow::as_ref))
+    }
+
+    /// Appends a name, after an empty part if it is reserved.
+    fn and_name(self, name: &'a str, is_reserved: bool) -> Self {
+        if is_reserved { self.and("").and(name) } else { self.and(name) }
     }
 
     /// Marks a key that contains the connection id and so belongs to the connection alone.
@@ -103,12 +118,28 @@ impl fmt::Debug for KeyParts<'_> {
 /// share their buckets. Use it for authenticated connections; the default of a
 /// [`MessageRule`](crate::MessageRule) separates anonymous clients.
 ///
+/// A user who is named like an address, `anon` or `conn`, or not at all, is written after an empty
+/// part, and so is a tenant named `conn` or `ip`. So no name yields the key of an anonymous client,
+/// of an address or of a connection.
+///
 /// ```
-/// use tidegate_ws::{Gate, Peer, key_per_user_per_type};
+/// use tidegate_ws::{Gate, Identity, Peer, key_per_user_per_type};
+///
+/// struct User(Option<&'static str>);
+/// impl Identity for User {
+///     fn user(&self) -> Option<&str> {
+///         self.0
+///     }
+/// }
+///
 /// let gate = Gate::for_types(["PING"]).build()?;
-/// let connection = gate.connect(Peer::new(()));
-/// let key = key_per_user_per_type(&connection.context("PING")).to_string();
-/// assert_eq!(key, "rl:public:anon:PING");
+/// let key = |user| {
+///     key_per_user_per_type(&gate.connect(Peer::new(User(user))).context("PING")).to_string()
+/// };
+/// assert_eq!(key(None), "rl:public:anon:PING");
+/// assert_eq!(key(Some("alice")), "rl:public:alice:PING");
+/// assert_eq!(key(Some("anon")), "rl:public::anon:PING");
+/// assert_eq!(key(Some("203.0.113.9")), "rl:public::203.0.113.9:PING");
 /// # Ok::<(), tidegate_ws::BuildError>(())
 /// ```
 #[must_use]
@@ -131,7 +162,7 @@ pub fn key_per_user_per_type<'a, D: Identity>(context: &IngressContext<'a, D>) -
 /// ```
 #[must_use]
 pub fn per_user_key<'a, D: Identity>(context: &IngressContext<'a, D>) -> KeyParts<'a> {
-    KeyParts::from(["rl", tenant(context), context.user().unwrap_or(NO_USER)])
+    user_or(context, NO_USER)
 }
 
 /// `rl:{tenant}:{user}:{type}`, with the client address in place of an unknown user, and `anon` if
@@ -149,28 +180,39 @@ pub fn per_user_key<'a, D: Identity>(context: &IngressContext<'a, D>) -> KeyPart
 pub fn key_per_user_or_ip_per_type<'a, D: Identity>(
     context: &IngressContext<'a, D>,
 ) -> KeyParts<'a> {
-    let subject = context.user().or(context.ip()).unwrap_or(NO_USER);
-    KeyParts::from(["rl", tenant(context), subject, context.message_type()])
+    user_or(context, context.ip().unwrap_or(NO_USER)).and(context.message_type())
 }
 
 /// Default key of a rule: [`key_per_user_or_ip_per_type`], but a client without user and address
 /// gets a bucket for its connection, `rl:{tenant}:conn:{id}:{type}`.
-///
-/// That key has five parts where users and addresses yield four, so no user name can collide with
-/// it.
 pub(crate) fn default_key<'a, D: Identity>(context: &IngressContext<'a, D>) -> KeyParts<'a> {
     if context.user().or(context.ip()).is_some() {
         return key_per_user_or_ip_per_type(context);
     }
-    let parts = ["rl", tenant(context), "conn", context.id(), context.message_type()];
-    KeyParts::from(parts).mark_connection_key()
+    let key = tenant(context).and(CONNECTION).and(context.id()).and(context.message_type());
+    key.mark_connection_key()
 }
 
 /// `rl:conn:{id}`: the key of a single connection.
 pub(crate) fn connection_key(id: &str) -> KeyParts<'_> {
-    KeyParts::from(["rl", "conn", id]).mark_connection_key()
+    KeyParts::from(["rl", CONNECTION, id]).mark_connection_key()
 }
 
-fn tenant<'a, D: Identity>(context: &IngressContext<'a, D>) -> &'a str {
-    context.tenant().unwrap_or(NO_TENANT)
+/// `rl:{tenant}:{user}`, with `otherwise` in place of an unknown user.
+fn user_or<'a, D: Identity>(context: &IngressContext<'a, D>, otherwise: &'a str) -> KeyParts<'a> {
+    let key = tenant(context);
+    match context.user() {
+        Some(user) => key.and_name(user, is_reserved_user(user)),
+        None => key.and(otherwise),
+    }
+}
+
+fn tenant<'a, D: Identity>(context: &IngressContext<'a, D>) -> KeyParts<'a> {
+    let tenant = context.tenant().unwrap_or(NO_TENANT);
+    KeyParts::from(["rl"]).and_name(tenant, matches!(tenant, "" | CONNECTION | ADDRESS))
+}
+
+/// Returns whether a user has the name of what the same position can hold otherwise.
+fn is_reserved_user(user: &str) -> bool {
+    matches!(user, "" | NO_USER | CONNECTION) || user.parse::<IpAddr>().is_ok()
 }

@@ -34,8 +34,8 @@
 //!   [`RefusalReason`] has the table of errors at each step.
 //! - Several [`MessageRule`]s are charged together or not at all. Key functions see an
 //!   [`IngressContext`], never the payload.
-//! - The crate uses no socket and no WebSocket library: it takes bytes and returns a
-//!   [`ReplyFrame`]. The README has examples for axum and tokio-tungstenite.
+//! - A gate uses no socket and no WebSocket library: it takes bytes and returns a [`ReplyFrame`].
+//!   With the feature `axum`, `Sockets` is a complete server loop.
 //! - It never retries, queues or delays messages.
 
 mod connection;
@@ -46,6 +46,8 @@ mod gate;
 mod key;
 mod message_decision;
 mod peer;
+#[cfg(feature = "axum")]
+mod sockets;
 
 pub use connection::Connection;
 pub use connection::connection_keys::MAX_CONNECTION_KEYS;
@@ -61,8 +63,11 @@ pub use gate::{BuildError, Gate, GateBuilder, ValidationError};
 pub use key::{KeyParts, key_per_user_or_ip_per_type, key_per_user_per_type, per_user_key};
 pub use message_decision::{AcceptedMessage, MessageDecision, RefusedMessage, ReplyFrame};
 pub use peer::{ClientId, Peer};
+#[cfg(feature = "axum")]
+pub use sockets::{Handler, OUTBOX_CAPACITY, ReceivedMessage, Sockets};
+pub use tidegate_http::identity::ClientAddress;
 
 /// Compiles the examples of the README as doc tests.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -44,14 +44,14 @@ impl MessageDecision {
 pub struct AcceptedMessage {
     message_type: Option<Arc<str>>,
     _guard: InFlightGuard,
-    _slots: Option<Slots>,
+    _slots: Vec<Slots>,
 }
 
 impl AcceptedMessage {
     pub(crate) const fn new(
         message_type: Option<Arc<str>>,
         guard: InFlightGuard,
-        slots: Option<Slots>,
+        slots: Vec<Slots>,
     ) -> Self {
         Self { message_type, _guard: guard, _slots: slots }
     }

@@ -6,8 +6,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use http::HeaderMap;
 use serde::{Serialize, Serializer};
-use tidegate_http::identity::{IPV6_CLIENT_BITS, client_network};
+use tidegate_http::identity::{ClientAddress, ClientNetwork, IPV6_CLIENT_BITS, client_network};
 
 /// The client of a new connection, for [`Gate::connect`](crate::Gate::connect).
 ///
@@ -21,30 +22,60 @@ use tidegate_http::identity::{IPV6_CLIENT_BITS, client_network};
 #[must_use = "a peer has no effect until it is passed to `Gate::connect`"]
 pub struct Peer<D> {
     pub(crate) data: D,
-    pub(crate) ip: Option<IpAddr>,
+    pub(crate) network: Option<ClientNetwork>,
     pub(crate) id: Option<String>,
 }
 
 impl<D> Peer<D> {
     /// Creates a peer with the application's data.
     pub const fn new(data: D) -> Self {
-        Self { data, ip: None, id: None }
+        Self { data, network: None, id: None }
     }
 
-    /// Sets the client address: that of the socket, or one reported by a *trusted* proxy, never
-    /// from a header that any client can send. Behind a proxy, the socket address is that of the
-    /// proxy, and all clients would share its bucket: resolve the client address before the
-    /// upgrade, with a list of trusted proxies.
+    /// Sets the address of a client that is connected directly. Behind a proxy that is the address
+    /// of the proxy, whose clients would share one bucket: use
+    /// [`client_address`](Self::client_address).
     ///
     /// IPv6 addresses are truncated to their /64, since a client can choose any address in it.
-    pub const fn ip(mut self, ip: IpAddr) -> Self {
-        self.ip = Some(ip);
+    /// IPv4-mapped and NAT64 addresses count as the IPv4 addresses in them; see
+    /// [`client_network`].
+    pub fn ip(mut self, ip: IpAddr) -> Self {
+        self.network = Some(client_network(ip, IPV6_CLIENT_BITS));
         self
     }
 
-    /// Sets an id chosen by the application. It must be unique among all users of the store: two
-    /// connections with one id share their buckets, and the first one dropped resets them. Slots
-    /// are not affected: they are released with their messages.
+    /// Sets the address of a client behind proxies, from the address of the socket and the headers
+    /// of the upgrade request. Headers count only if a trusted proxy sent them.
+    ///
+    /// ```
+    /// use http::HeaderMap;
+    /// use tidegate_ws::{ClientAddress, Gate, Peer};
+    ///
+    /// let gate = Gate::for_types(["PING"]).build()?;
+    /// let clients = ClientAddress::from_header("cf-connecting-ip").trust_proxies(["10.0.0.0/8"])?;
+    /// let mut headers = HeaderMap::new();
+    /// headers.insert("cf-connecting-ip", "203.0.113.9".parse()?);
+    /// let ip = |socket: &str| {
+    ///     let peer = Peer::new(()).client_address(&clients, socket.parse().unwrap(), &headers);
+    ///     gate.connect(peer).context("PING").ip().unwrap().to_owned()
+    /// };
+    /// assert_eq!(ip("10.0.0.1"), "203.0.113.9");
+    /// assert_eq!(ip("198.51.100.7"), "198.51.100.7", "not a trusted proxy");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn client_address(
+        mut self,
+        clients: &ClientAddress,
+        socket: IpAddr,
+        headers: &HeaderMap,
+    ) -> Self {
+        self.network = Some(clients.network(clients.find(socket, headers)));
+        self
+    }
+
+    /// Sets an id chosen by the application. It must be unique among the connections of the gate:
+    /// two with one id share their buckets, and the first one dropped resets them. Slots are not
+    /// affected: they are released with their messages.
     ///
     /// By default the gate generates a unique id.
     pub fn id(mut self, id: impl Into<String>) -> Self {
@@ -59,37 +90,40 @@ impl<D> fmt::Debug for Peer<D> {
     }
 }
 
-/// Formats an address for keys.
-pub(crate) fn format_address(ip: IpAddr) -> Box<str> {
-    client_network(ip, IPV6_CLIENT_BITS).addr().to_string().into()
-}
-
 /// Id of a connection. Cheap to clone. `Debug` hides it, because an id chosen by the application
 /// may identify a person.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct ClientId(Arc<str>);
+pub struct ClientId {
+    text: Arc<str>,
+    is_generated: bool,
+}
 
 impl ClientId {
-    pub(crate) fn new(id: &str) -> Self {
-        Self(Arc::from(id))
+    pub(crate) fn chosen(id: &str) -> Self {
+        Self { text: Arc::from(id), is_generated: false }
     }
 
     /// Returns the id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// Returns whether the gate generated the id, so that it identifies no person.
+    pub(crate) const fn is_generated(&self) -> bool {
+        self.is_generated
     }
 }
 
 impl Serialize for ClientId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
+        serializer.serialize_str(&self.text)
     }
 }
 
 impl fmt::Debug for ClientId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ClientId(<{} bytes>)", self.0.len())
+        write!(f, "ClientId(<{} bytes>)", self.text.len())
     }
 }
 
@@ -107,8 +141,9 @@ impl IdGenerator {
         Self { prefix: [random(0), random(1)], next: AtomicU64::new(0) }
     }
 
-    pub(crate) fn next(&self) -> String {
+    pub(crate) fn next(&self) -> ClientId {
         let [high, low] = self.prefix;
-        format!("{high:016x}{low:016x}-{:x}", self.next.fetch_add(1, Ordering::Relaxed))
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        ClientId { text: format!("{high:016x}{low:016x}-{number:x}").into(), is_generated: true }
     }
 }

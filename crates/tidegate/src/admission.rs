@@ -1,7 +1,8 @@
 //! Admission control for a service, in three tiers.
 //!
 //! 1. **Back-pressure**: while more requests are pending than the service can handle, every request
-//!    is rejected. The check is one atomic load and touches no bucket.
+//!    is rejected. The check compares one atomic word: it takes no lock, allocates nothing and
+//!    touches no bucket.
 //! 2. **Client**: each client of an organization has a bucket, so that a misbehaving client harms
 //!    only itself.
 //! 3. **Organization**: all clients of an organization share a bucket, so that no organization

@@ -124,8 +124,9 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// When the name does not match `[a-z][a-z0-9_.-]*`, when it already has another policy, or
-    /// when the policy is a calendar quota: that needs a schedule, see `calendar`.
+    /// When the name does not match `[a-z][a-z0-9_.-]*`, when it already has another policy, when
+    /// the policy is a calendar quota, which needs a schedule (see `calendar`), or when the store
+    /// [cannot decide](crate::Store::check_limit) the limit.
     pub fn limiter(&self, name: &str, policy: Policy) -> Result<Limiter, LimitError> {
         self.register(LiveLimit::new(Limit::named(name, policy)?)?)
     }
@@ -191,7 +192,12 @@ impl Engine {
     }
 
     fn register(&self, live_limit: LiveLimit) -> Result<Limiter, LimitError> {
-        Ok(Limiter::on(self.clone(), self.limits.register(live_limit)?))
+        Ok(Limiter::on(self.clone(), self.limits.register(live_limit, &self.store)?))
+    }
+
+    fn unnamed(&self, live_limit: LiveLimit) -> Result<Limiter, LimitError> {
+        self.store.check_limit(&live_limit.limit())?;
+        Ok(Limiter::on(self.clone(), Arc::new(live_limit)))
     }
 
     pub(crate) fn registry(&self) -> &LimitRegistry {
@@ -208,9 +214,10 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// When the policy is a calendar quota: that needs a schedule.
+    /// When the policy is a calendar quota, which needs a schedule, or when the store
+    /// [cannot decide](crate::Store::check_limit) the limit.
     pub fn inline(&self, policy: Policy) -> Result<Limiter, LimitError> {
-        Ok(Limiter::on(self.clone(), Arc::new(LiveLimit::new(Limit::inline(policy))?)))
+        self.unnamed(LiveLimit::new(Limit::inline(policy))?)
     }
 
     /// Returns a limiter of `amount` tokens per window of a schedule, under a name. Needs the
@@ -258,7 +265,7 @@ impl Engine {
         schedule: crate::Schedule,
     ) -> Result<Limiter, LimitError> {
         let limit = Limit::inline_on(calendar, Policy::quota(amount)?);
-        Ok(Limiter::on(self.clone(), Arc::new(LiveLimit::with_schedule(limit, schedule))))
+        self.unnamed(LiveLimit::with_schedule(limit, schedule))
     }
 
     /// Wall time from which calendar windows are computed: the store's, if it has one, else the

@@ -25,7 +25,8 @@
 //!   with a failure rule for each limit.
 //! - `Engine::calendar` (feature `calendar`) limits by day, week, month or year of a time zone.
 //! - Tests can drive time with a [`clock::ManualClock`].
-//! - To implement a store, use `tidegate-core`: it has the [`Store`] contract and its types.
+//! - To implement a store, use `tidegate-core`: it has the whole [`Store`] contract, and
+//!   `TakeStore`, which has one method, for token buckets in a database of your own.
 
 pub mod admission;
 mod charge;
@@ -47,7 +48,7 @@ mod tokio_clock;
 pub mod clock {
     //! Clocks for the in-process store: the system clock, tokio's clock, and a manual one for
     //! tests. `tidegate-memory` has two more: the processor's counter, and a cached clock.
-    pub use tidegate_memory::clock::{Clock, ManualClock, SystemClock, wall_now};
+    pub use tidegate_memory::clock::{Clock, ClockWatcher, ManualClock, SystemClock, wall_now};
 
     #[cfg(feature = "tokio")]
     pub use crate::tokio_clock::TokioClock;

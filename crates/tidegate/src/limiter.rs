@@ -134,10 +134,11 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// When the limiter is [inline](Engine::inline), because its policy is its identity; or when
-    /// the policy is a calendar quota and the limiter has no schedule.
+    /// When the limiter is [inline](Engine::inline), because its policy is its identity; when the
+    /// policy is a calendar quota and the limiter has no schedule; or when the store
+    /// [cannot decide](crate::Store::check_limit) the changed limit. The old policy stays in force.
     pub fn reconfigure(&self, policy: Policy, change: PolicyChange) -> Result<(), LimitError> {
-        self.live_limit.revise(policy, change)
+        self.live_limit.revise(policy, change, self.engine.store())
     }
 
     /// Sets what is decided while the store does not answer, for all limiters of this name, from

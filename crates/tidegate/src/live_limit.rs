@@ -146,8 +146,13 @@ impl LiveLimit {
     }
 
     /// Replaces the policy, starts a new generation, and notifies the watchers.
-    pub(crate) fn revise(&self, policy: Policy, change: PolicyChange) -> Result<(), LimitError> {
-        self.replace_policy(policy, change)?;
+    pub(crate) fn revise(
+        &self,
+        policy: Policy,
+        change: PolicyChange,
+        store: &StoreHandle,
+    ) -> Result<(), LimitError> {
+        self.replace_policy(policy, change, store)?;
         self.notify_watchers();
         Ok(())
     }
@@ -158,6 +163,7 @@ impl LiveLimit {
         &self,
         policy: Policy,
         change: PolicyChange,
+        store: &StoreHandle,
     ) -> Result<(), LimitError> {
         if matches!(policy, Policy::Quota(_)) && !self.has_schedule() {
             return Err(LimitError::NoSchedule);
@@ -167,6 +173,7 @@ impl LiveLimit {
         }
         let _guard = self.revision_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let revised = self.limit.load().revise(policy, change)?;
+        store.check_limit(&revised)?;
         self.limit.store(Arc::new(revised));
         Ok(())
     }

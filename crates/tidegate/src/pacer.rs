@@ -311,8 +311,9 @@ impl PacerBuilder {
     }
 
     /// Leaves time to the owner, who calls [`Pacer::poll`]: the pacer uses neither timers nor
-    /// threads. For simulations and tests on a [`ManualClock`](crate::clock::ManualClock), and for
-    /// programs with their own timers.
+    /// threads. For simulations and programs with their own timers. A pacer on a
+    /// [`ManualClock`](crate::clock::ManualClock) does not need this: it uses neither as well, and
+    /// goes on when that clock is moved.
     pub fn manual(mut self) -> Self {
         self.is_manual = true;
         self

@@ -5,12 +5,14 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
-use tidegate_core::{Operation, Store, StoreError, StoreResponse, StoreResponses, Time, WallTime};
+use tidegate_core::{
+    Limit, LimitError, Operation, Store, StoreError, StoreResponse, StoreResponses, Time, WallTime,
+};
 use tidegate_memory::MemoryStore;
-use tidegate_memory::clock::{Clock as _, wall_now};
+use tidegate_memory::clock::{Clock as _, ClockWatcher, wall_now};
 
 /// Where the buckets of an [`Engine`](crate::Engine) are stored. Cheap to clone; clones refer to
 /// the same store.
@@ -66,6 +68,14 @@ impl StoreHandle {
             Kind::Shared(store) => store.wall_time(),
         }
         .unwrap_or_else(wall_now)
+    }
+
+    /// Checks whether the store can decide a limit.
+    pub(crate) fn check_limit(&self, limit: &Limit) -> Result<(), LimitError> {
+        match &self.0 {
+            Kind::Local(_) => Ok(()),
+            Kind::Shared(store) => store.check_limit(limit),
+        }
     }
 
     /// Runs one operation.
@@ -185,6 +195,14 @@ impl StoreClock {
         match self {
             Self::Store(store) => store.now(),
             Self::Own(clock) => clock.now(),
+        }
+    }
+
+    /// Registers a watcher, if the time moves only when a program says so. Returns whether it does.
+    pub(crate) fn watch(&self, watcher: Weak<dyn ClockWatcher>) -> bool {
+        match self {
+            Self::Store(store) => store.watch_clock(watcher),
+            Self::Own(_) => false,
         }
     }
 }

@@ -9,16 +9,16 @@ use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result};
 use axum::Router;
-use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{Message, WebSocketUpgrade};
 use axum::extract::{ConnectInfo, Query, State};
 use axum::response::Response;
 use axum::routing::any;
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde::Deserialize;
 use tidegate::redis::RedisStore;
-use tidegate::{Engine, Policy};
+use tidegate::{Engine, Limiter, Policy};
 use tidegate_ws::{
-    Gate, Identity, KeyParts, MessageDecision, MessageRule, Peer, ReplyFrame, key_per_user_per_type,
+    Gate, Identity, KeyParts, MessageRule, Peer, ReceivedMessage, Sockets, key_per_user_per_type,
 };
 use tokio::net::TcpListener;
 use tokio_tungstenite::tungstenite;
@@ -45,8 +45,8 @@ async fn engine(redis: Option<&str>) -> Result<Engine> {
     Ok(Engine::shared(store)?)
 }
 
-/// Three limits that every message must pass together: a message refused by one spends nothing of
-/// the others.
+/// Limits that every message must pass together: a message refused by one spends nothing of the
+/// others. The limit of a connection is in this process, also if the others are on Redis.
 fn gate(engine: &Engine) -> Result<Gate<Member>> {
     let user = engine.limiter("user", Policy::per_minute(10).capacity(5).build()?)?;
     let room = engine.limiter("room", Policy::per_minute(10).capacity(12).build()?)?;
@@ -55,6 +55,7 @@ fn gate(engine: &Engine) -> Result<Gate<Member>> {
         .limit_by(user, key_per_user_per_type)
         .limit_by(room, |context| KeyParts::from(["room", &context.data().room]))
         .limit(MessageRule::new(images).when(|context| context.message_type() == "Image"))
+        .connection_ceiling(Limiter::new(Policy::per_second(100).build()?))
         .max_payload(64 * 1024)
         .on_limit_exceeded(|info| {
             println!("   hook: {:?} of {} over {}", info.kind, info.observed, info.limit);
@@ -64,43 +65,15 @@ fn gate(engine: &Engine) -> Result<Gate<Member>> {
 }
 
 async fn enter(
-    State(gate): State<Gate<Member>>,
+    State(sockets): State<Sockets<Member>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     Query(member): Query<Member>,
     upgrade: WebSocketUpgrade,
 ) -> Response {
-    upgrade.on_upgrade(move |socket| talk(gate, member, peer, socket))
-}
-
-async fn talk(gate: Gate<Member>, member: Member, peer: SocketAddr, mut socket: WebSocket) {
-    let mut connection = gate.connect(Peer::new(member).ip(peer.ip()));
-    while let Some(Ok(message)) = socket.recv().await {
-        let decision = match &message {
-            Message::Text(text) => connection.ingress(text.as_str()).await,
-            Message::Binary(bytes) => connection.ingress(bytes).await,
-            _ => continue,
-        };
-        let reply = match decision {
-            // A real server would forward it to all members of the room.
-            Ok(MessageDecision::Accepted(_token)) => {
-                ReplyFrame::Send(r#"{"type":"Delivered"}"#.into())
-            }
-            Ok(MessageDecision::Refused(refusal)) => refusal.into_reply(),
-            Err(_) => break,
-        };
-        let is_last = reply.is_close();
-        let reply = reply.into_message(Message::text, |code, reason| {
-            Message::Close(Some(CloseFrame { code, reason: reason.into() }))
-        });
-        if let Some(reply) = reply
-            && socket.send(reply).await.is_err()
-        {
-            break;
-        }
-        if is_last {
-            break;
-        }
-    }
+    sockets.upgrade(upgrade, Peer::new(member).ip(peer.ip()), |_: ReceivedMessage| async {
+        // A real server would forward it to all members of the room.
+        Some(Message::text(r#"{"type":"Delivered"}"#))
+    })
 }
 
 #[tokio::main]
@@ -119,7 +92,7 @@ async fn main() -> Result<()> {
 
 /// Serves the chat until the program ends, and returns its address.
 async fn serve(gate: Gate<Member>) -> Result<SocketAddr> {
-    let router = Router::new().route("/chat", any(enter)).with_state(gate);
+    let router = Router::new().route("/chat", any(enter)).with_state(Sockets::new(gate));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let service = router.into_make_service_with_connect_info::<SocketAddr>();

@@ -2,8 +2,7 @@
 //!
 //! A store must implement one method, `submit`. The conformance suite of `tidegate-testkit` defines
 //! its behaviour; the test below runs it. A store that keeps the buckets itself uses the functions
-//! in
-//! `tidegate_core::decide` for the arithmetic.
+//! in `tidegate_core::decide` for the arithmetic. If token buckets are enough, see `own-buckets`.
 //!
 //! `cargo run -p tidegate-examples --bin own-store`
 #![allow(clippy::print_stdout, reason = "an example shows what happens")]
@@ -12,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
-use tidegate::{Engine, MemoryStore, Policy, Store};
-use tidegate_core::{Operation, Probe, StoreResponse, StoreResponses, Submission, WallTime};
+use tidegate::{Engine, LimitError, MemoryStore, Policy, Store};
+use tidegate_core::{Limit, Operation, Probe, StoreResponse, StoreResponses, Submission, WallTime};
 
 /// Delegates to `inner`, and counts denials.
 #[derive(Debug)]
@@ -50,6 +49,10 @@ impl<S: Store> Store for Counting<S> {
             self.inner.submit(operations, answers).await;
             self.count(operations, answers);
         }))
+    }
+
+    fn check_limit(&self, limit: &Limit) -> Result<(), LimitError> {
+        self.inner.check_limit(limit)
     }
 
     fn wall_time(&self) -> Option<WallTime> {

@@ -21,34 +21,25 @@ use axum::extract::ConnectInfo;
 use axum::http::{Request, StatusCode};
 use tower::ServiceExt as _;
 
+use crate::page::assert_shows;
+
 const PAGE: &str = include_str!("../../../docs/from-governor.md");
 
 /// The programs in the order of the page; governor's version is the first of each pair.
 const PROGRAMS: &[(&str, &str)] = &[
-    ("keyed_governor", include_str!("from_governor/keyed_governor.rs")),
-    ("keyed_tidegate", include_str!("from_governor/keyed_tidegate.rs")),
-    ("direct_governor", include_str!("from_governor/direct_governor.rs")),
-    ("direct_tidegate", include_str!("from_governor/direct_tidegate.rs")),
-    ("axum_governor", include_str!("from_governor/axum_governor.rs")),
-    ("axum_tidegate", include_str!("from_governor/axum_tidegate.rs")),
-    ("waiting_governor", include_str!("from_governor/waiting_governor.rs")),
-    ("waiting_tidegate", include_str!("from_governor/waiting_tidegate.rs")),
+    ("from_governor/keyed_governor.rs", include_str!("from_governor/keyed_governor.rs")),
+    ("from_governor/keyed_tidegate.rs", include_str!("from_governor/keyed_tidegate.rs")),
+    ("from_governor/direct_governor.rs", include_str!("from_governor/direct_governor.rs")),
+    ("from_governor/direct_tidegate.rs", include_str!("from_governor/direct_tidegate.rs")),
+    ("from_governor/axum_governor.rs", include_str!("from_governor/axum_governor.rs")),
+    ("from_governor/axum_tidegate.rs", include_str!("from_governor/axum_tidegate.rs")),
+    ("from_governor/waiting_governor.rs", include_str!("from_governor/waiting_governor.rs")),
+    ("from_governor/waiting_tidegate.rs", include_str!("from_governor/waiting_tidegate.rs")),
 ];
 
 #[test]
 fn the_page_shows_the_programs() {
-    let parts = PAGE.split("```rust\n").skip(1);
-    let blocks: Vec<&str> = parts.filter_map(|part| Some(part.split_once("```")?.0)).collect();
-    assert_eq!(blocks.len(), PROGRAMS.len(), "code blocks of docs/from-governor.md");
-    for (block, (name, program)) in blocks.into_iter().zip(PROGRAMS) {
-        let shown = program.split_once("\n\n").map(|(_, below)| below);
-        assert_eq!(
-            Some(block),
-            shown,
-            "docs/from-governor.md does not show examples/tests/it/from_governor/{name}.rs: copy \
-             what is below its first line into the code block"
-        );
-    }
+    assert_shows("docs/from-governor.md", PAGE, PROGRAMS);
 }
 
 #[test]

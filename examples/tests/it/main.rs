@@ -1,7 +1,14 @@
 //! Every example runs to its end and prints what its documentation says, and the programs in the
 //! documents compile.
 
+#![expect(clippy::unwrap_used, reason = "unwrap fails the test")]
+
+mod from_admission;
 mod from_governor;
+mod from_token_bucket;
+mod from_websocket_middleware;
+mod page;
+mod websockets;
 
 use std::process::Command;
 
@@ -60,6 +67,23 @@ fn a_custom_store_counts_denials() {
     assert_in_order(
         &text,
         &["alice: allowed", "alice: allowed", "alice: denied", "3 denied in all"],
+    );
+}
+
+#[test]
+fn buckets_in_a_database_limit_and_refuse_the_rest() {
+    let text = shown(env!("CARGO_BIN_EXE_own-buckets"));
+    assert_in_order(
+        &text,
+        &[
+            "alice: allowed",
+            "alice: allowed",
+            "alice: denied",
+            "0 rows deleted",
+            "cannot decide a policy that is not a token bucket",
+            "cannot hold a key",
+            "alice: 2 left",
+        ],
     );
 }
 

@@ -4,11 +4,16 @@ use tidegate_config::{Loader, Overrides, Patch};
 
 use crate::input;
 
-/// A file. A valid one shows the same settings when it is read again; an invalid one gives an error
-/// with a text.
+/// A file, in TOML and in YAML. A valid one shows the same settings when it is read again; an invalid
+/// one gives an error with a text.
 pub(super) fn file(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let layers = Loader::default().text_layers("fuzzed.toml", text);
+    named("fuzzed.toml", text);
+    named("fuzzed.yaml", text);
+}
+
+fn named(name: &str, text: &str) {
+    let layers = Loader::default().text_layers(name, text);
     let (plan, effective) = (layers.validate(), layers.effective());
     match &plan {
         Ok(plan) => {

@@ -27,6 +27,7 @@ pub(super) fn render(keys: &[Value], tests: &BTreeMap<String, Vec<Test>>) -> Str
         }
         notes(section, "why_fixed", "Never from the database", &mut text);
         notes(section, "why_unused", "Accepted, with a warning and without effect", &mut text);
+        notes(section, "why_library", "Used by the library, not by the program", &mut text);
     }
     text
 }
@@ -82,6 +83,7 @@ fn sources(key: &Value) -> String {
 
 fn effect(key: &Value) -> &'static str {
     match (&key["why_unused"], key["needs_restart"] == true) {
+        _ if !key["why_library"].is_null() => "when models are loaded",
         (Value::Null, true) => "at the next start",
         (Value::Null, false) => "at once",
         _ => "never",
@@ -126,7 +128,7 @@ mod tests {
         json!({
             "path": path, "about": "Says.", "values": "any text", "default": null,
             "default_by_name": [], "variable": "TIDEGATE_X", "plain_variables": [], "flag": null,
-            "why_fixed": null, "needs_restart": false, "why_unused": null,
+            "why_fixed": null, "needs_restart": false, "why_unused": null, "why_library": null,
         })
     }
 

@@ -140,7 +140,7 @@ fn mistake_of_test(link: &Link<'_>, files: &BTreeMap<&str, &str>) -> Option<Stri
         path if path.starts_with(&format!("{SUITE}/")) => {
             let suite = files.get(format!("{SUITE}.rs").as_str()).unwrap_or(&"");
             text.contains(&format!("pub async fn {name}("))
-                && suite.lines().any(|line| line.trim() == name)
+                && suite.lines().any(|line| line.trim().trim_end_matches(';') == name)
         }
         path if path.ends_with(".rs") => has_rust_test(text, name),
         _ => has_node_test(text, name),
@@ -206,11 +206,11 @@ mod tests {
             ("D.md", "# D\n\n### Why not `b`, and c?\n"),
             (
                 "crates/tidegate-testkit/src/conformance.rs",
-                "    basics {\n        is_full\n    }\n",
+                "    basics {\n        is_empty;\n        is_full\n    }\n",
             ),
             (
                 "crates/tidegate-testkit/src/conformance/basics.rs",
-                "pub async fn is_full(subject: &dyn Subject) {}\npub async fn is_left_out() {}\n",
+                "pub async fn is_empty() {}\npub async fn is_full() {}\npub async fn is_left_out() {}\n",
             ),
         ];
         let page = format!("| R1 | It limits | {held_by} |\n");

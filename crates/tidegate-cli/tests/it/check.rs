@@ -12,11 +12,11 @@ fn valid_file_is_ok() {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "ok\n"), "{ended:?}");
 }
 
-/// Setting: listen.resp, providers.*.tier
+/// Setting: listen.resp
 #[test]
 fn unused_keys_cause_warnings_and_the_file_is_ok() {
     let here = tempfile::tempdir().unwrap();
-    let text = "[listen]\nresp = \"127.0.0.1:7000\"\n[providers.openai]\ntier = \"tier-1\"\n\
+    let text = "[listen]\nresp = \"127.0.0.1:7000\"\n[providers.openai]\nmodel = \"gpt-4o\"\n\
                 api_key_env = \"OPENAI_API_KEY\"\n";
     fs::write(here.path().join("good.toml"), text).unwrap();
     let mut command = tidegate(here.path(), &["check", "good.toml"]);
@@ -24,9 +24,8 @@ fn unused_keys_cause_warnings_and_the_file_is_ok() {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "ok\n"), "{ended:?}");
     let expected = "good.toml:2:8: listen.resp is accepted but not used by this version: there is \
                     no RESP listener\n\
-                    good.toml:4:8: providers.openai.tier is accepted but not used by this version: \
-                    there is no table of tiers: set the limits themselves, such as \
-                    requests_per_minute\n";
+                    good.toml:4:9: providers.openai.model is used by the library only: callers name \
+                    the model in each request\n";
     assert_eq!(ended.stderr, expected);
 }
 

@@ -69,7 +69,7 @@ fn address_in_use_is_reported() {
     assert!(ended.stderr.contains("another program uses this address"));
 }
 
-/// Setting: listen.resp, modules.rate_limit.enabled
+/// Setting: listen.resp
 #[test]
 fn unused_keys_are_accepted_with_a_warning() {
     let here = tempfile::tempdir().unwrap();
@@ -79,7 +79,7 @@ fn unused_keys_are_accepted_with_a_warning() {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""));
     for line in [
         "--resp: listen.resp is accepted but not used by this version: there is no RESP listener\n",
-        "tidegate.toml:2:11: modules.rate_limit.enabled is accepted but not used by this version: ",
+        "tidegate.toml:2:11: modules.rate_limit.enabled is used by the library only: ",
     ] {
         assert!(ended.stderr.contains(line), "{ended:?}");
     }

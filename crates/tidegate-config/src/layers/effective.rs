@@ -208,6 +208,13 @@ fn apply_resolved_values(config: &Config, settings: &mut RankedSettings) {
             &ceiling.get().into(),
             source,
         );
+        for limit in provider.shown_tier_limits() {
+            let names = ["providers", name, "models", &limit.model, limit.key];
+            set_resolved(settings, &names, &limit.value, provider.tier.source);
+            if let Some(setting) = settings.get_mut(&rank(&names)) {
+                setting.note = Some(limit.note.clone());
+            }
+        }
         let setting = settings.get_mut(&rank(&concurrency));
         if let Some(setting) = setting.filter(|_| auto_tune.enabled.value) {
             setting.note = Some(format!("auto-tuned from here, up to {ceiling}"));

@@ -1,5 +1,6 @@
 //! The configuration file: where it is searched for, and positions in its text.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -7,6 +8,10 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{ConfigError, Origin};
 use crate::layers::environment::Environment;
+use crate::layers::{toml_text, yaml_text};
+use crate::values::setting::Source;
+use crate::values::value::Value;
+use crate::violation::Violation;
 
 const NAME: &str = "tidegate.toml";
 
@@ -44,6 +49,14 @@ impl File {
             }
         }
         Ok(None)
+    }
+
+    /// Parses the text: YAML if the name of the file ends with `.yaml` or `.yml`, else TOML.
+    pub(crate) fn parse(&self, violations: &mut Vec<Violation>) -> Value<'_> {
+        let extension = self.path.extension().and_then(OsStr::to_str).unwrap_or_default();
+        let is_yaml = ["yaml", "yml"].iter().any(|yaml| extension.eq_ignore_ascii_case(yaml));
+        let parse = if is_yaml { yaml_text::parse } else { toml_text::parse };
+        parse(&self.text, Source::File, violations)
     }
 
     /// Translates a byte offset into line and column.

@@ -45,6 +45,9 @@ pub struct KeyDescription {
     /// Why setting the key has no effect; `None` if it has one.
     #[serde(rename = "why_unused")]
     pub unused_reason: Option<&'static str>,
+    /// Why the key has no effect in the program, but only in the library.
+    #[serde(rename = "why_library")]
+    pub library_reason: Option<&'static str>,
 }
 
 impl KnownKey {
@@ -78,6 +81,7 @@ impl KnownKey {
             not_in_database_reason: self.not_in_database_reason(),
             needs_restart: NEEDS_RESTART.iter().any(|(key, _)| *key == path),
             unused_reason: self.unused_reason(),
+            library_reason: self.library_reason(),
         }
     }
 

@@ -23,6 +23,7 @@ pub struct KnownKey {
     default: Option<&'static str>,
     fixed: Option<&'static str>,
     unused: Option<&'static str>,
+    library: Option<&'static str>,
     check: Check,
 }
 
@@ -63,7 +64,8 @@ impl KnownKey {
         check: Check,
         description: &'static str,
     ) -> Self {
-        Self { pattern, kind, description, default: None, fixed: None, unused: None, check }
+        let (default, fixed, unused, library) = (None, None, None, None);
+        Self { pattern, kind, description, default, fixed, unused, library, check }
     }
 
     /// Marks a key that must not come from the database, with the reason.
@@ -77,6 +79,13 @@ impl KnownKey {
     /// used keys with it.
     pub(crate) const fn unused(mut self, why: &'static str) -> Self {
         self.unused = Some(why);
+        self
+    }
+
+    /// Marks a key that only the library uses, with what to set in the program instead. Setting it
+    /// causes a warning of the program.
+    pub(crate) const fn library(mut self, instead: &'static str) -> Self {
+        self.library = Some(instead);
         self
     }
 
@@ -117,6 +126,13 @@ impl KnownKey {
     #[must_use]
     pub const fn unused_reason(&self) -> Option<&'static str> {
         self.unused
+    }
+
+    /// Returns why the key has no effect in the program, but only in the library (the feature
+    /// `models`); `None` if the program uses it.
+    #[must_use]
+    pub const fn library_reason(&self) -> Option<&'static str> {
+        self.library
     }
 
     pub(crate) const fn not_in_database_reason(&self) -> Option<&'static str> {

@@ -1,44 +1,86 @@
-//! `[modules.*]`: modules of the library stack for LLM calls.
-//!
-//! The only one is `[modules.rate_limit]`, with the rules of `tidegate-llm`. The server does not
-//! use it.
+//! `[modules.*]`: modules of the library stack for LLM calls, with the rules of `tidegate-llm`. The
+//! server does not use them.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
-use tidegate_llm::settings::RateLimitSettings;
+use tidegate_llm::fallback::MAX_TARGETS;
+use tidegate_llm::settings::{RateLimitSettings, RetrySettings};
 
 use crate::sections::keys::{self, KnownKey};
+use crate::values::duration::positive;
 use crate::values::fields::{Fields, Path};
 use crate::values::setting::Setting;
 use crate::values::value::Value;
-use crate::values::value_kind::{COUNT, ValueKind};
+use crate::values::value_kind::{COUNT, DURATION, ValueKind};
 use crate::violation::Rule;
 
-const WHY_UNUSED: &str =
+const LIMITS: &str =
     "the gateway limits calls by provider: set requests_per_minute under [providers.NAME]";
+const RETRIES: &str = "the gateway always retries: set max_retries under [providers.NAME]";
+const FALLBACKS: &str = "the gateway falls back by provider: set fallback under [providers.NAME]";
 
 pub(crate) const KEYS: &[KnownKey] = &[
     KnownKey::new(
         "modules.rate_limit.enabled",
         ValueKind::Switch,
         |value| value.to_switch().map(drop),
-        "Whether the library stack paces its calls.",
+        "Whether the library stack paces calls to providers without limits of their own. A \
+         provider with limits of its own is paced unless this is set to false.",
     )
-    .unused(WHY_UNUSED),
+    .library(LIMITS),
     KnownKey::new(
         "modules.rate_limit.requests_per_minute",
         COUNT,
         |value| rate(value).map(drop),
-        "Calls of the library stack per minute.",
+        "Calls of the library stack per minute, to each provider without limits of its own.",
     )
-    .unused(WHY_UNUSED),
+    .library(LIMITS),
     KnownKey::new(
         "modules.rate_limit.burst_capacity",
         ValueKind::Whole(1, 10_000_000),
         |value| capacity(value).map(drop),
         "Calls of the library stack that can be sent at once. If unset: one minute's worth.",
     )
-    .unused(WHY_UNUSED),
+    .library(LIMITS),
+    KnownKey::new(
+        "modules.retry.enabled",
+        ValueKind::Switch,
+        |value| value.to_switch().map(drop),
+        "Whether the library stack retries failed calls. A provider with max_retries, retry_base \
+         or retry_statuses of its own is retried unless this is set to false.",
+    )
+    .library(RETRIES),
+    KnownKey::new(
+        "modules.retry.max_delay",
+        DURATION,
+        |value| positive(value).map(drop),
+        "Maximum delay between attempts of the library stack, unless the provider asks for more.",
+    )
+    .library(RETRIES),
+    KnownKey::new(
+        "modules.retry.attempt_timeout",
+        DURATION,
+        |value| positive(value).map(drop),
+        "How long a provider may send nothing in an attempt of the library stack.",
+    )
+    .library("set first_byte_timeout and idle_timeout under [providers.NAME]"),
+    KnownKey::new(
+        "modules.fallback.enabled",
+        ValueKind::Switch,
+        |value| value.to_switch().map(drop),
+        "Whether the library stack falls back to other providers. A provider with a fallback of \
+         its own falls back unless this is set to false.",
+    )
+    .library(FALLBACKS),
+    KnownKey::new(
+        "modules.fallback.chain",
+        ValueKind::Texts,
+        |value| chain(value).map(drop),
+        "Providers that the library stack falls back to, in order, each optionally with a model, \
+         such as anthropic/claude-sonnet-5.",
+    )
+    .library(FALLBACKS),
 ];
 
 /// Settings of `[modules.*]`.
@@ -47,20 +89,29 @@ pub(crate) const KEYS: &[KnownKey] = &[
 pub struct Modules {
     /// The rate limit module, which waits for a permit before each call.
     pub rate_limit: RateLimitConfig,
+    /// The retry module.
+    pub retry: RetryConfig,
+    /// The fallback module.
+    pub fallback: FallbackConfig,
 }
 
 impl Modules {
     pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
+        let mut modules = Self::default();
         let path = fields.path();
-        let Some(section) = fields.get("rate_limit") else { return Self::default() };
-        let path = Path::Key(&path, "rate_limit");
-        let known = keys::below("modules.rate_limit");
-        let fields = Fields::open(section, path, &known, fields.violations());
-        Self {
-            rate_limit: fields
-                .map(|mut fields| RateLimitConfig::read(&mut fields))
-                .unwrap_or_default(),
+        for module in ["rate_limit", "retry", "fallback"] {
+            let Some(section) = fields.get(module) else { continue };
+            let path = Path::Key(&path, module);
+            let known = keys::below(&format!("modules.{module}"));
+            let opened = Fields::open(section, path, &known, fields.violations());
+            let Some(mut fields) = opened else { continue };
+            match module {
+                "rate_limit" => modules.rate_limit = RateLimitConfig::read(&mut fields),
+                "retry" => modules.retry = RetryConfig::read(&mut fields),
+                _ => modules.fallback = FallbackConfig::read(&mut fields),
+            }
         }
+        modules
     }
 }
 
@@ -116,6 +167,88 @@ impl RateLimitConfig {
             None => settings,
         }
     }
+}
+
+/// Settings of `[modules.retry]`.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RetryConfig {
+    /// Whether the module is enabled. Default: `false`.
+    pub enabled: Setting<bool>,
+    /// Maximum delay between attempts. Default: 60 s.
+    pub max_delay: Setting<Duration>,
+    /// How long a provider may be silent in an attempt. Default: 120 s.
+    pub attempt_timeout: Setting<Duration>,
+}
+
+impl Default for RetryConfig {
+    fn default() -> Self {
+        Self {
+            enabled: Setting::default(false),
+            max_delay: Setting::default(Duration::from_secs(60)),
+            attempt_timeout: Setting::default(Duration::from_secs(120)),
+        }
+    }
+}
+
+impl RetryConfig {
+    fn read(fields: &mut Fields<'_, '_>) -> Self {
+        let mut config = Self::default();
+        config.enabled.replace(fields.setting("enabled", Value::to_switch));
+        config.max_delay.replace(fields.setting("max_delay", positive));
+        config.attempt_timeout.replace(fields.setting("attempt_timeout", positive));
+        config
+    }
+
+    /// Returns the settings without their sources.
+    pub fn settings(&self) -> RetrySettings {
+        RetrySettings::new()
+            .enabled(self.enabled.value)
+            .max_delay(self.max_delay.value)
+            .attempt_timeout(self.attempt_timeout.value)
+    }
+}
+
+/// Settings of `[modules.fallback]`.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct FallbackConfig {
+    /// Whether the module is enabled. Default: `false`.
+    pub enabled: Setting<bool>,
+    /// Providers to fall back to, each optionally with a model. Default: none.
+    pub chain: Setting<Vec<String>>,
+}
+
+impl Default for FallbackConfig {
+    fn default() -> Self {
+        Self { enabled: Setting::default(false), chain: Setting::default(Vec::new()) }
+    }
+}
+
+impl FallbackConfig {
+    fn read(fields: &mut Fields<'_, '_>) -> Self {
+        let mut config = Self::default();
+        config.enabled.replace(fields.setting("enabled", Value::to_switch));
+        config.chain.replace(fields.setting("chain", chain));
+        if config.enabled.value && config.chain.value.is_empty() {
+            fields.report("enabled", Rule::EmptyChain);
+        }
+        config
+    }
+}
+
+/// Parses a list of at most [`MAX_TARGETS`] providers, each optionally with a model.
+fn chain(value: &Value<'_>) -> Result<Vec<String>, Rule> {
+    let chain = value.to_strings()?;
+    if chain.len() > MAX_TARGETS {
+        return Err(Rule::TooManyFallbacks(MAX_TARGETS));
+    }
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    let is_target = |target: &String| {
+        let (provider, model) = target.split_once('/').unwrap_or((target, "any"));
+        !provider.is_empty() && provider.bytes().all(is_name) && !model.trim().is_empty()
+    };
+    if chain.iter().all(is_target) { Ok(chain) } else { Err(Rule::FallbackTarget) }
 }
 
 /// Parses a positive number per minute.

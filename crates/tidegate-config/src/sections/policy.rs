@@ -193,10 +193,11 @@ fn bucket(fields: &mut Fields<'_, '_>) -> Option<Policy> {
 }
 
 fn capacity(value: &Value<'_>) -> Result<u64, Rule> {
-    match value.as_number() {
-        Some(number) if number.is_negative() || number.whole() == Some(0) => {
-            Err(PolicyError::Capacity.into())
-        }
+    let Some(number) = value.as_number() else { return value.to_whole(1) };
+    match number.decimal() {
+        _ if number.is_negative() => Err(PolicyError::Capacity.into()),
+        Ok(tokens) if tokens.mantissa() < tokens.denominator() => Err(PolicyError::Capacity.into()),
+        Ok(tokens) if tokens.scale() > 0 => Err(PolicyError::FractionalCapacity.into()),
         _ => value.to_whole(1),
     }
 }

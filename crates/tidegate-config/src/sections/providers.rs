@@ -18,6 +18,7 @@ mod ramp;
 mod read;
 mod retry_statuses;
 mod roots;
+mod tier;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -25,7 +26,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate::pacer::PoolSize;
-use tidegate_llm::plan::{Constraint, TierTable};
+use tidegate_llm::plan::Constraint;
 use tidegate_llm::settings::{default_concurrency, default_retries};
 use tidegate_providers::classify::retryable_statuses;
 use tidegate_providers::{Credential, Dialect, Provider};
@@ -36,6 +37,7 @@ pub(crate) use auto_tune::KEYS as AUTO_TUNE_KEYS;
 pub use breaker::BreakerConfig;
 use fallback::KnownProviders;
 pub use fallback_models::FallbackModels;
+use fallback_models::model_name;
 pub(crate) use keys::KEYS;
 pub use limits::{EndpointConfig, ProviderLimits};
 pub(crate) use models::KEYS as MODEL_KEYS;
@@ -45,6 +47,7 @@ pub use ramp::RampConfig;
 pub(crate) use read::variable_name;
 use read::{base_url, check_provider_name, dialect};
 use retry_statuses::statuses;
+use tier::TierLimits;
 
 use crate::layers::tree::leaves;
 use crate::sections::keys as table;
@@ -72,8 +75,10 @@ pub struct ProviderConfig {
     pub ca_file: Setting<Option<PathBuf>>,
     /// API dialect. Default: derived from the name.
     pub dialect: Setting<Dialect>,
-    /// Account tier, to be looked up in a [`TierTable`]. Default: none.
+    /// Account tier, in lower case. Default: none.
     pub tier: Setting<Option<String>>,
+    /// Model that the library loads if the program names none. Default: none.
+    pub model: Setting<Option<String>>,
     /// Configured rate limits.
     pub limits: ProviderLimits,
     /// Limits over all keys that callers bring.
@@ -114,6 +119,7 @@ pub struct ProviderConfig {
     pub model_limits: BTreeMap<String, ModelConfig>,
     /// Limits of endpoints, such as `embeddings`.
     pub endpoints: BTreeMap<String, EndpointConfig>,
+    tier_limits: TierLimits,
     name: Provider,
     credential: Option<Credential>,
     roots: Option<Vec<Vec<u8>>>,
@@ -133,6 +139,8 @@ impl ProviderConfig {
             ca_file: Setting::default(None),
             dialect: Setting::default(dialect),
             tier: Setting::default(None),
+            model: Setting::default(None),
+            tier_limits: TierLimits::default(),
             limits: ProviderLimits::default(),
             all_keys: AllKeysConfig::default(),
             max_concurrent_requests: Setting::default(concurrency),
@@ -232,10 +240,20 @@ impl ProviderConfig {
         self.limits.constraint.as_ref()
     }
 
-    /// Returns the configured rate limits, completed by those of the tier in `tiers`.
-    #[must_use]
-    pub fn constraint_with_tier(&self, tiers: &TierTable) -> Option<Constraint> {
-        self.limits.merge_with_tier(&self.name, self.tier.value.as_deref(), tiers)
+    /// Returns the limits of models that come from the tier, by name or pattern, without what is
+    /// configured. The table is that of
+    /// [`TierTable::shipped`](tidegate_llm::plan::TierTable::shipped).
+    ///
+    /// ```
+    /// let text = "[providers.openai]\ntier = \"tier_1\"\n";
+    /// let config = tidegate_config::Loader::default().text("in-line", text)?;
+    /// let limits: Vec<_> = config.providers["openai"].tier_limits().collect();
+    /// assert_eq!(limits[0].0, "gpt-4o");
+    /// assert_eq!(limits[0].1.requests_per_minute().unwrap().get(), 500);
+    /// # Ok::<(), tidegate_config::ConfigError>(())
+    /// ```
+    pub fn tier_limits(&self) -> impl Iterator<Item = (&str, &Constraint)> {
+        self.tier_limits.models.iter().map(|(model, constraint)| (model.as_str(), constraint))
     }
 
     fn read(
@@ -253,8 +271,8 @@ impl ProviderConfig {
         if config.base_url.value.is_empty() && fields.get("base_url").is_none() {
             fields.report("base_url", Rule::NoBaseUrl);
         }
-        let tier = |value: &Value<'_>| value.to_text().map(|tier| Some(tier.to_owned()));
-        config.tier.replace(fields.setting("tier", tier));
+        config.tier.replace(fields.setting("tier", |value| tier::known(value, &dialect_provider)));
+        config.model.replace(fields.setting("model", |value| model_name(value).map(Some)));
         config
             .api_key_env
             .replace(fields.setting("api_key_env", |value| variable_name(value).map(Some)));
@@ -299,6 +317,7 @@ impl ProviderConfig {
         let models = Models::read(name, &dialect_provider, fields, context);
         config.models.replace(models.named);
         config.model_limits = models.limited;
+        config.apply_tier(&dialect_provider);
         config.endpoints = limits::endpoints(name, &dialect_provider, fields, context);
         config.warn_about_inner_limits(context);
         config

@@ -205,11 +205,11 @@ fn errors_hide_passwords_at_any_key() {
 #[test]
 fn errors_hide_passwords_from_environment_and_flags() {
     let address = "redis://gate:hunter2@cache.internal:6379/x";
-    // Organizations, tiers, models and directories accept any text.
+    // Organizations, models and directories accept any text.
     let free = [
         "state_dir",
         "admission.allow_organizations",
-        "providers.*.tier",
+        "providers.*.model",
         "providers.*.models",
         "providers.*.fallback_models.*.*",
     ];

@@ -7,11 +7,14 @@ mod changes;
 mod errors;
 mod first_run;
 mod layers;
+#[cfg(feature = "models")]
+mod models;
 mod modules;
 mod policies;
 mod precedence;
 mod providers;
 mod sections;
+mod yaml;
 
 use tidegate_config::{Config, ConfigError, Layers, Loader};
 

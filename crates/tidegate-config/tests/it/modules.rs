@@ -1,4 +1,4 @@
-//! The section `[modules.rate_limit]`, and the default file that contains it.
+//! The sections `[modules.*]`, and the default file that contains it.
 
 use tidegate_config::{Config, DEFAULT_FILE, Loader, Source, Warning, known_keys};
 
@@ -21,7 +21,9 @@ fn empty_file_equals_default_file() {
     assert_eq!(default.modules.rate_limit.burst_capacity.source, Source::File);
     // Only sources and warnings about unused keys differ.
     let shown = |config: &Config| format!("{config:?}").replace("source: File", "source: Default");
-    assert!(default.warnings.drain(..).all(|it| matches!(it, Warning::Unused { .. })));
+    let is_unused =
+        |it: Warning| matches!(it, Warning::Unused { .. } | Warning::LibraryOnly { .. });
+    assert!(default.warnings.drain(..).all(is_unused));
     assert_eq!(shown(&default), shown(&empty));
 }
 
@@ -75,7 +77,12 @@ requests_per_minute = 0
 burst_capacity = 0
 bursts = 1
 [modules.ratelimit]
+[modules.retries]
 [modules.retry]
+max_delay = "0s"
+[modules.fallback]
+enabled = true
+[modules.cache]
 "#;
     assert_eq!(
         error_lines(text),
@@ -86,7 +93,12 @@ bursts = 1
             "tidegate.toml:6:1: modules.rate_limit.bursts: is not a known key; did you mean \
              `burst_capacity`?",
             "tidegate.toml:7:10: modules.ratelimit: is not a known key; did you mean `rate_limit`?",
-            "tidegate.toml:8:10: modules.retry: is not a known key; known keys are rate_limit",
+            "tidegate.toml:8:10: modules.retries: is not a known key; did you mean `retry`?",
+            "tidegate.toml:10:13: modules.retry.max_delay = \"0s\": must be at least 1ms",
+            "tidegate.toml:12:11: modules.fallback.enabled = true: needs providers to fall back to: \
+             set chain; the fallback of a provider needs no `enabled`",
+            "tidegate.toml:13:10: modules.cache: is not a known key; known keys are rate_limit, \
+             retry, fallback",
         ]
     );
     for (value, expected) in [

@@ -103,7 +103,7 @@ fn calendar_name_identifies_period_and_zone() {
 
 #[test]
 fn zero_and_negative_values_are_rejected_with_the_specified_texts() {
-    for capacity in ["0", "-1", "-5", "0.0", "-0.0", "-2.5"] {
+    for capacity in ["0", "-1", "-5", "0.0", "-0.0", "-2.5", "0.5"] {
         let json = format!(r#"{{"capacity":{capacity},"tokens_per_second":1}}"#);
         let lines = from_json(&json).unwrap_err();
         assert!(lines[0].ends_with(": Rate limit capacity must be >= 1"), "{lines:?}");
@@ -195,7 +195,12 @@ fn invalid_policies_are_rejected() {
             "policy.capacity = 99999999: the time to refill capacity and debt, plus the horizon, \
              must be at most 100 years",
         ),
-        (r#"{"rate":"1/s","capacity":2.5}"#, "policy.capacity = 2.5: must be a whole number >= 1"),
+        (
+            r#"{"rate":"1/s","capacity":2.5}"#,
+            "policy.capacity = 2.5: Rate limit capacity must be a whole number; to limit in \
+             fractions, count smaller units: a capacity of 5, 2 per second and a cost of 2 are \
+             2.5, 1 per second and a cost of 1",
+        ),
         ("[]", "policy = [...]: must be a table of keys and values"),
     ] {
         assert_eq!(from_json(json).unwrap_err(), [expected], "{json}");

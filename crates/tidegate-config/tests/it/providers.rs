@@ -1,11 +1,12 @@
 //! Providers: keys, variables, and handling of invalid numbers.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tidegate::pacer::{PoolSize, Tuning};
 use tidegate_config::{Config, Loader, Overrides, Patch, Source};
-use tidegate_llm::plan::TierTable;
+use tidegate_llm::plan::Constraint;
 use tidegate_providers::Dialect;
 
 use crate::{config, error_lines, variables, warnings};
@@ -366,28 +367,83 @@ fn prefixed_variable_overrides_the_unprefixed_one() {
     );
 }
 
-/// R374.
+/// Returns requests, input tokens and output tokens per minute, and requests per day.
+fn numbers(constraint: &Constraint) -> [u32; 4] {
+    let numbers = [
+        constraint.requests_per_minute(),
+        constraint.input_tokens_per_minute(),
+        constraint.output_tokens_per_minute(),
+        constraint.requests_per_day(),
+    ];
+    numbers.map(|number| number.map_or(0, NonZeroU32::get))
+}
+
+/// R374, R115.
 #[test]
-fn configured_limits_override_the_tier_table() {
-    let table: TierTable = serde_json::from_str(
-        r#"{ "tiers": [ { "provider": "openai", "tier": "tier_2", "constraint":
-            { "requests_per_minute": 5000, "tokens_per_minute": 450000 } } ] }"#,
-    )
-    .unwrap();
-    let of = |text: &str| {
-        let config = config(&format!("[providers.openai]\n{text}\n")).unwrap();
-        let found = config.providers["openai"].constraint_with_tier(&table)?;
-        let numbers = [
-            found.requests_per_minute(),
-            found.tokens_per_minute(),
-            found.output_tokens_per_minute(),
-        ];
-        Some(numbers.map(|number| number.map_or(0, NonZeroU32::get)))
+fn configured_limits_override_those_of_the_tier() {
+    let of = |provider: &str, text: &str| {
+        let config = config(&format!("[providers.{provider}]\n{text}\n")).unwrap();
+        let config = &config.providers[provider];
+        let entries = config.model_limits.iter();
+        let entries = entries.filter_map(|(model, one)| Some((model.as_str(), one.constraint()?)));
+        let all: BTreeMap<_, _> = config.tier_limits().chain(entries).collect();
+        all.into_iter().map(|(model, one)| (model.to_owned(), numbers(one))).collect::<Vec<_>>()
     };
-    assert_eq!(of(""), None);
-    assert_eq!(of("tier = \"tier_2\""), Some([5_000, 450_000, 0]));
-    assert_eq!(of("tier = \"tier_2\"\nrequests_per_minute = 60"), Some([60, 450_000, 0]));
-    assert_eq!(of("tier = \"tier_2\"\noutput_tokens_per_minute = 9"), Some([5_000, 0, 9]));
+    let one = |model: &str, numbers| (model.to_owned(), numbers);
+    assert_eq!(of("gemini", ""), []);
+    assert_eq!(
+        of("gemini", "tier = \"Tier_1\""),
+        [
+            one("gemini-2.0-flash", [2_000, 4_000_000, 0, 0]),
+            one("gemini-2.0-flash-lite", [4_000, 4_000_000, 0, 0]),
+            one("gemini-2.5-flash", [1_000, 1_000_000, 0, 10_000]),
+            one("gemini-2.5-pro", [150, 2_000_000, 0, 10_000]),
+        ]
+    );
+    let with = |text: &str| of("anthropic", &format!("tier = \"scale\"\n{text}"));
+    let sonnet = |numbers| Some(one("claude-sonnet-4-*", numbers));
+    let found = |text: &str| with(text).into_iter().find(|(model, _)| model == "claude-sonnet-4-*");
+    assert_eq!(found(""), sonnet([10_000, 10_000_000, 2_000_000, 0]));
+    assert_eq!(found("requests_per_minute = 60"), sonnet([0, 10_000_000, 2_000_000, 0]));
+    assert_eq!(found("tokens_per_minute = 90"), sonnet([10_000, 0, 0, 0]));
+    let both = "requests_per_minute = 60\ntokens_per_minute = 90";
+    assert_eq!(with(both), [], "nothing is left of the tier");
+    let pattern = "[providers.anthropic.models.\"claude-*\"]\nrequests_per_minute = 7";
+    assert_eq!(with(pattern), [one("claude-*", [7, 0, 0, 0])], "an entry replaces the rows in it");
+    let entry = "[providers.anthropic.models.claude-sonnet-4-6]\nrequests_per_minute = 7";
+    let completed = one("claude-sonnet-4-6", [7, 10_000_000, 2_000_000, 0]);
+    assert!(with(entry).contains(&completed), "an entry is completed by the row for its name");
+}
+
+/// R118: unlike a request to the planner, a file can name any provider.
+#[test]
+fn unknown_tier_is_an_error_that_names_the_known_ones() {
+    let line = |provider: &str, tier: &str| {
+        let text = format!("[providers.{provider}]\ntier = \"{tier}\"\n");
+        let lines = error_lines(&text);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        lines[0].rsplit_once("\": ").unwrap().1.to_owned()
+    };
+    assert_eq!(line("gemini", "tier2"), "is not a tier of gemini; did you mean `tier_2`?");
+    assert_eq!(
+        line("anthropic", "gold"),
+        "is not a tier of anthropic; known tiers are build, scale, start"
+    );
+    let none = "is not in the tier table, which has no tiers of ollama: set the limits themselves, \
+                such as requests_per_minute";
+    assert_eq!(line("ollama", "tier_1"), none);
+}
+
+#[test]
+fn limits_of_a_tier_are_shown_with_their_source() {
+    let text = "[providers.openai]\ntier = \"tier_1\"\n";
+    let shown = Loader::default().text_layers("tidegate.toml", text).effective();
+    let shown: Vec<_> = shown.iter().filter(|it| it.is_in("providers.openai.models")).collect();
+    let first = shown[0];
+    assert_eq!(first.key, "providers.openai.models.gpt-4o.requests_per_minute");
+    assert_eq!((first.value.as_str(), first.source), ("500", Source::File));
+    assert_eq!(first.note.as_deref(), Some("tier table, 2026-09-24"));
+    assert!(shown.iter().any(|it| it.key.ends_with("gpt-4o-mini.requests_per_day")));
 }
 
 #[test]

@@ -97,48 +97,48 @@ fn schema_covers_every_key() {
         }
         assert_eq!(at["description"], key.description(), "{}", key.path());
         assert_eq!(at["x-unused"].as_str(), key.unused_reason(), "{}", key.path());
+        assert_eq!(at["x-library"].as_str(), key.library_reason(), "{}", key.path());
     }
     let mode = &schema["properties"]["admission"]["properties"]["mode"];
     assert_eq!(mode["enum"], serde_json::json!(["enforce", "shadow"]));
     assert_eq!(mode["default"], "enforce");
 }
 
-/// Setting an unused key in any layer causes a warning; defaults do not.
-///
-/// Setting: modules.rate_limit.requests_per_minute, modules.rate_limit.burst_capacity
+/// Setting a key that the program does not use causes a warning in any layer; defaults do not.
 #[test]
 fn unused_key_is_accepted_with_a_warning() {
     let text = "[listen]\nresp = \"127.0.0.1:6380\"\n[modules.rate_limit]\nenabled = true\n\
-                [providers.openai]\ntier = \"tier-1\"\n";
+                [providers.openai]\nmodel = \"gpt-4o\"\n";
     let unused = "is accepted but not used by this version";
+    let library = "is used by the library only";
     let modules =
         "the gateway limits calls by provider: set requests_per_minute under [providers.NAME]";
-    let tiers =
-        "there is no table of tiers: set the limits themselves, such as requests_per_minute";
+    let models = "callers name the model in each request";
     assert_eq!(
         warnings(&Loader::default().text_layers("tidegate.toml", text)),
         [
             format!("tidegate.toml:2:8: listen.resp {unused}: there is no RESP listener"),
-            format!("tidegate.toml:4:11: modules.rate_limit.enabled {unused}: {modules}"),
-            format!("tidegate.toml:6:8: providers.openai.tier {unused}: {tiers}"),
+            format!("tidegate.toml:4:11: modules.rate_limit.enabled {library}: {modules}"),
+            format!("tidegate.toml:6:9: providers.openai.model {library}: {models}"),
         ]
     );
     let elsewhere = Loader::default()
         .flag(Key::ListenResp, "127.0.0.1:0")
-        .environment(variables(&[("TIDEGATE_PROVIDERS_OPENAI_TIER", "tier-1")]))
+        .environment(variables(&[("TIDEGATE_PROVIDERS_OPENAI_MODEL", "gpt-4o")]))
         .text_layers("tidegate.toml", "");
     let stored = ("modules.rate_limit.burst_capacity".to_owned(), "5".to_owned());
     assert_eq!(
         warnings(&elsewhere.with_overrides([stored].into_iter().collect())),
         [
             format!("--resp: listen.resp {unused}: there is no RESP listener"),
-            format!("TIDEGATE_PROVIDERS_OPENAI_TIER: providers.openai.tier {unused}: {tiers}"),
-            format!("database: modules.rate_limit.burst_capacity {unused}: {modules}"),
+            format!("TIDEGATE_PROVIDERS_OPENAI_MODEL: providers.openai.model {library}: {models}"),
+            format!("database: modules.rate_limit.burst_capacity {library}: {modules}"),
         ]
     );
     assert!(config("").unwrap().warnings.is_empty());
     let copied = config(DEFAULT_FILE).unwrap().warnings;
-    let marked = known_keys().filter(|key| key.unused_reason().is_some());
+    let marked =
+        known_keys().filter(|key| key.unused_reason().is_some() || key.library_reason().is_some());
     assert_eq!(copied.len(), marked.filter(|key| !key.path().contains('*')).count());
 }
 

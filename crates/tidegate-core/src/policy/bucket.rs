@@ -262,6 +262,13 @@ impl TokenBucket {
         Duration::from_nanos(after.minus(self.fill_time, n).ceil())
     }
 
+    /// Returns the time to full after spending `cost` tokens of a bucket that would be full after
+    /// `reset`.
+    pub(crate) fn reset_after(&self, cost: u64, reset: Duration) -> Duration {
+        let full = ExactTime::from_nanos(nanos(reset)).plus(self.span(cost), self.rate.tokens());
+        Duration::from_nanos(full.ceil())
+    }
+
     /// Returns the number of whole tokens between two arrival times. `before` may have passed
     /// already.
     #[must_use]

@@ -99,7 +99,11 @@ impl Proxy<'_> {
                         self.context.set_limited_by(limit);
                     }
                     let after = after.unwrap_or(DEFAULT_RETRY_AFTER);
-                    (wait_too_long_error(name.as_str(), limit, after), Outcome::Refused)
+                    let verb = match source {
+                        AcquireError::TimedOut(_) => "exceeded",
+                        _ => "would exceed",
+                    };
+                    (wait_too_long_error(name.as_str(), verb, limit, after), Outcome::Refused)
                 }
                 AcquireError::NeverFits(limit) => {
                     tracing::debug!(provider = %name, limit, "call can never fit its limit");
@@ -122,10 +126,12 @@ impl Proxy<'_> {
             }
             CallError::QuotaExhausted(failure) | CallError::Provider(failure) => {
                 let daily = Dimension::RequestsPerDay.name();
-                if failure.kind.as_deref() == Some(daily) {
+                let message = if failure.kind.as_deref() == Some(daily) {
                     self.context.set_limited_by(daily);
-                }
-                let message = format!("Tidegate refused: a quota of {name} is exhausted.");
+                    format!("Tidegate refused: the configured {daily} for {name} are used up.")
+                } else {
+                    format!("Tidegate refused: a quota of {name} is exhausted.")
+                };
                 let error = ProxyError::new(ErrorKind::Quota, message).with_status(failure.status);
                 // A retry time that the provider did not state would be a guess.
                 let after = failure.class.after().filter(|_| failure.after.is_some());
@@ -247,12 +253,17 @@ fn queue_full_error(provider: &str, waiting: usize, subject: &str, after: Durati
     ProxyError::new(ErrorKind::RateLimit, message).retry_after(Some(after))
 }
 
-fn wait_too_long_error(provider: &str, limit: Option<&str>, after: Duration) -> ProxyError {
+fn wait_too_long_error(
+    provider: &str,
+    verb: &str,
+    limit: Option<&str>,
+    after: Duration,
+) -> ProxyError {
     let seconds = after.as_secs_f64();
     let limited_by = limit.map(|limit| format!(" (limited by {limit})")).unwrap_or_default();
     let message = format!(
-        "Tidegate refused: the wait for {provider} would exceed the maximum wait{limited_by}. \
-         Retry in {seconds:.3}s."
+        "Tidegate refused: the wait for {provider} {verb} the maximum wait{limited_by}; nothing was \
+         sent. Retry in {seconds:.3}s, or allow a longer wait."
     );
     ProxyError::new(ErrorKind::of_limit(limit), message).retry_after(Some(after))
 }

@@ -1,5 +1,7 @@
 //! A provider's response and the headers that the gateway adds to it.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
@@ -17,6 +19,8 @@ const WAIT_MS: HeaderName = HeaderName::from_static("x-tidegate-wait-ms");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-tidegate-attempts");
 const PROVIDER: HeaderName = HeaderName::from_static("x-tidegate-provider");
 const LIMITED_BY: HeaderName = HeaderName::from_static("x-tidegate-limited-by");
+/// The parts of the wait in milliseconds, such as `tokens=200, requests=50`.
+const WAITED_FOR: HeaderName = HeaderName::from_static("x-tidegate-waited-for");
 /// Set if the tokens of the request were estimated by its size because it could not be parsed.
 const TOKENS_ESTIMATED: HeaderName = HeaderName::from_static("x-tidegate-tokens-estimated");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-tidegate-request-id");
@@ -37,9 +41,6 @@ impl UpstreamResponse {
     /// Attaches the reservation of the call, to be settled with the actual usage.
     pub(crate) fn attach_reservation(&mut self, mut reservation: Reservation) {
         reservation.response_started(&self.reported_limits);
-        if let Some((limit, _)) = reservation.waited_for().first() {
-            self.call.context.set_limited_by(limit);
-        }
         self.call.context.set_reserved(reservation.expected_tokens());
         self.call.attach_reservation(reservation);
     }
@@ -69,10 +70,20 @@ pub(crate) fn add_call_headers(
     if let Some(limit) = summary.limited_by {
         headers.insert(LIMITED_BY, HeaderValue::from_static(limit));
     }
+    if let Some(parts) = waited_for(&summary.waited_for) {
+        headers.insert(WAITED_FOR, parts);
+    }
     if summary.has_estimated_tokens {
         headers.insert(TOKENS_ESTIMATED, HeaderValue::from_static("true"));
     }
     headers.insert(REQUEST_ID, context.id.header());
+}
+
+/// Returns the parts of a wait as a header value, or `None` if there are none.
+fn waited_for(parts: &[(&'static str, Duration)]) -> Option<HeaderValue> {
+    let part = |(limit, time): &(&str, Duration)| format!("{limit}={}", time.as_millis());
+    let text = parts.iter().map(part).collect::<Vec<_>>().join(", ");
+    HeaderValue::from_str(&text).ok().filter(|value| !value.is_empty())
 }
 
 /// Returns a number as a header value. Most calls do not wait and make one attempt, so 0 and 1 are

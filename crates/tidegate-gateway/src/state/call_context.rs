@@ -63,6 +63,8 @@ struct State {
     caller: Option<CallerIdentity>,
     queued_call: Option<QueuedCall>,
     wait: Duration,
+    /// What its attempts waited for.
+    waited_for: Vec<(&'static str, Duration)>,
     limited_by: Option<&'static str>,
     attempts: u32,
     upstream_429s: u32,
@@ -83,6 +85,8 @@ struct State {
 /// What the response headers report about a call.
 pub(crate) struct CallSummary {
     pub(crate) wait: Duration,
+    /// Longest first.
+    pub(crate) waited_for: Vec<(&'static str, Duration)>,
     pub(crate) attempts: u32,
     pub(crate) limited_by: Option<&'static str>,
     pub(crate) has_estimated_tokens: bool,
@@ -102,6 +106,7 @@ impl CallContext {
             caller: None,
             queued_call: None,
             wait: Duration::ZERO,
+            waited_for: Vec::new(),
             limited_by: None,
             attempts: 0,
             upstream_429s: 0,
@@ -209,7 +214,26 @@ impl CallContext {
         }
     }
 
-    /// Sets the limit that the call waited for.
+    /// Adds what an attempt waited for before it got its permit.
+    pub(crate) fn add_waits(&self, waits: &[(&'static str, Duration)]) {
+        if waits.is_empty() {
+            return;
+        }
+        let mut state = self.lock();
+        let State { waited_for, limited_by, .. } = &mut *state;
+        for (limit, time) in waits {
+            match waited_for.iter_mut().find(|(known, _)| known == limit) {
+                Some((_, total)) => *total += *time,
+                None => waited_for.push((*limit, *time)),
+            }
+        }
+        waited_for.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
+        *limited_by = waited_for.first().map(|(limit, _)| *limit);
+        drop(state);
+        self.provider_state.set_binding(waits[0].0);
+    }
+
+    /// Sets the limit that refused the call.
     pub(crate) fn set_limited_by(&self, limit: &'static str) {
         self.provider_state.set_binding(limit);
         self.lock().limited_by = Some(limit);
@@ -274,7 +298,8 @@ impl CallContext {
     pub(crate) fn summary(&self) -> CallSummary {
         let state = self.lock();
         let State { wait, attempts, limited_by, has_estimated_tokens, .. } = *state;
-        CallSummary { wait, attempts, limited_by, has_estimated_tokens }
+        let waited_for = state.waited_for.clone();
+        CallSummary { wait, waited_for, attempts, limited_by, has_estimated_tokens }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -190,6 +190,13 @@ impl Upstream {
         self
     }
 
+    /// Sets limits of a tier table for the models of each account that match a pattern. Limits that
+    /// the provider reports replace them.
+    pub fn tier_model(mut self, pattern: &str, constraint: Constraint) -> Self {
+        self.limits = self.limits.tier_model(pattern, constraint);
+        self
+    }
+
     /// Sets the limit on calls in flight, over all accounts, models and endpoints. Default: adapted
     /// to what the provider handles; 1 for Ollama.
     pub fn concurrency(mut self, size: PoolSize) -> Self {

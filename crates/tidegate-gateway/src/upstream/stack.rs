@@ -132,6 +132,7 @@ fn attempt_with_permit<'a>(
         let key = account.credential_id();
         breaker.check(key, call.request.model_name())?;
         let reservation = account.reserve(call.request.model_name(), &call).await?;
+        call.context.add_waits(&reservation.waited_for());
         match attempt(breaker, key, client, call).await {
             Ok(mut response) => {
                 response.attach_reservation(reservation);

@@ -20,3 +20,4 @@ mod streams;
 mod support;
 mod timeouts;
 mod transport;
+mod waits;

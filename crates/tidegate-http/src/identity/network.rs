@@ -52,8 +52,10 @@ impl fmt::Debug for ClientNetwork {
 /// IPv6.
 ///
 /// IPv4-mapped addresses (`::ffff:192.0.2.1`) count as IPv4. So do NAT64 addresses
-/// (`64:ff9b::192.0.2.1`): otherwise all IPv4 clients behind a translator would be one client.
-/// Values above 128 mean 128.
+/// (`64:ff9b::192.0.2.1`): otherwise all IPv4 clients behind a translator would be one client. Under
+/// the NAT64 prefix for local use (`64:ff9b:1::/48`) every address is a client of its own: the
+/// operator chooses where in it the IPv4 address is, and one IPv4 address behind two translators can
+/// be two hosts. Values above 128 mean 128.
 ///
 /// ```
 /// use tidegate_http::identity::{IPV6_CLIENT_BITS, client_network};
@@ -63,18 +65,20 @@ impl fmt::Debug for ClientNetwork {
 /// assert_eq!(client("2001:db8:1:2:3:4:5:6").addr().to_string(), "2001:db8:1:2::");
 /// assert_eq!(client("::ffff:192.0.2.1").to_string(), "192.0.2.1/32");
 /// assert_eq!(client("64:ff9b::192.0.2.1").to_string(), "192.0.2.1/32");
+/// assert_eq!(client("64:ff9b:1::192.0.2.1").to_string(), "64:ff9b:1::c000:201/128");
 /// ```
 #[must_use]
 pub fn client_network(address: IpAddr, ipv6_bits: u8) -> ClientNetwork {
     let network = match address.to_canonical() {
         IpAddr::V4(address) => IpNet::V4(Ipv4Net::from(address)),
-        IpAddr::V6(address) => {
-            if let Some(address) = translated(address) {
-                return ClientNetwork(IpNet::V4(Ipv4Net::from(address)));
+        IpAddr::V6(address) => match translated(address) {
+            Some(address) => IpNet::V4(Ipv4Net::from(address)),
+            None if is_translated_locally(address) => IpNet::V6(address.into()),
+            None => {
+                let net = Ipv6Net::new(address, ipv6_bits).unwrap_or_else(|_| address.into());
+                IpNet::V6(net.trunc())
             }
-            let net = Ipv6Net::new(address, ipv6_bits).unwrap_or_else(|_| address.into());
-            IpNet::V6(net.trunc())
-        }
+        },
     };
     ClientNetwork(network)
 }
@@ -87,4 +91,9 @@ const fn translated(address: Ipv6Addr) -> Option<Ipv4Addr> {
         }
         _ => None,
     }
+}
+
+/// Returns whether an address has the NAT64 prefix for local use (RFC 8215).
+const fn is_translated_locally(address: Ipv6Addr) -> bool {
+    matches!(address.octets(), [0x00, 0x64, 0xff, 0x9b, 0x00, 0x01, ..])
 }

@@ -155,7 +155,13 @@ fn clients_behind_nat64_are_distinguished() {
     let network = |text: &str| clients.network(text.parse().unwrap()).to_string();
     assert_eq!(network("64:ff9b::192.0.2.1"), "192.0.2.1/32");
     assert_eq!(network("64:ff9b::198.51.100.7"), "198.51.100.7/32");
-    assert_eq!(network("64:ff9b:1::192.0.2.1"), "64:ff9b:1::/64", "not the NAT64 prefix");
+    // Where the IPv4 address is under the prefix for local use depends on the operator: the last 32
+    // bits, or around the bits 64 to 71, which are zero.
+    for embedded in ["64:ff9b:1::c000:201", "64:ff9b:1:c000:2:100::", "64:ff9b:1:ab:c0:2:100:0"] {
+        assert_eq!(network(embedded), format!("{embedded}/128"));
+    }
+    assert_eq!(network("64:ff9b:2::192.0.2.1"), "64:ff9b:2::/64", "not a NAT64 prefix");
+    assert_eq!(network("64:ff9b::1:192.0.2.1"), "64:ff9b::/64", "not a NAT64 prefix");
     // NAT64 addresses do not match trusted IPv4 proxies.
     let behind = ClientAddress::from_x_forwarded_for().trust_proxies(["10.0.0.0/8"]).unwrap();
     let headers = headers("x-forwarded-for", &["203.0.113.9"]);

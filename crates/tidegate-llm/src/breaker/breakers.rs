@@ -17,24 +17,19 @@ const REMEMBERED_SCOPES: usize = 4_096;
 /// that was evicted; the next lookup of its scope creates a closed one.
 #[derive(Clone, Debug)]
 pub(crate) struct Breakers {
-    settings: BreakerSettings,
     circuits: Arc<Mutex<Recent<LimitScope, Circuit>>>,
 }
 
 impl Breakers {
-    pub(crate) fn new(settings: BreakerSettings) -> Self {
-        Self { settings, circuits: Arc::new(Mutex::new(Recent::new(REMEMBERED_SCOPES))) }
-    }
-
-    /// Returns the circuit of a scope, and creates it if necessary.
-    pub(crate) fn get(&self, scope: &LimitScope) -> Circuit {
+    /// Returns the circuit of a scope, and creates it with these settings if necessary.
+    pub(crate) fn get(&self, scope: &LimitScope, settings: BreakerSettings) -> Circuit {
         let mut circuits = self.circuits.lock().unwrap_or_else(PoisonError::into_inner);
-        circuits.get(scope, || Circuit::for_scope(scope, self.settings))
+        circuits.get(scope, || Circuit::for_scope(scope, settings))
     }
 }
 
 impl Default for Breakers {
     fn default() -> Self {
-        Self::new(BreakerSettings::default())
+        Self { circuits: Arc::new(Mutex::new(Recent::new(REMEMBERED_SCOPES))) }
     }
 }

@@ -3,15 +3,17 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-#[cfg(test)]
-use tidegate_core::breaker::BreakerState;
-use tidegate_core::breaker::{BreakerSettings, CallOutcome, CircuitBreaker, Epoch, Transition};
+use tidegate_core::breaker::{
+    BreakerSettings, BreakerState, CallOutcome, CircuitBreaker, Epoch, Transition,
+};
 use tidegate_providers::{Class, Provider};
 use tokio::time::Instant;
 
 use crate::call::{CallError, ConnectionFailure, LimitScope};
 use crate::telemetry::Counter;
 
+/// Time until a retry while a trial is in flight.
+const TRIAL_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// A call that is dropped this long before its deadline still counts as timed out, since the
 /// caller's timer started before ours.
 const DEADLINE_TOLERANCE: Duration = Duration::from_millis(10);
@@ -77,6 +79,21 @@ impl Circuit {
         Stats { opened: opened.read(), closed: closed.read(), refused: refused.read() }
     }
 
+    /// Refuses a call that should not wait for a permit, because it could not be sent now. Admits
+    /// nothing.
+    pub(super) fn check(&self) -> Result<(), CallError> {
+        let (machine, now) = (self.0.lock(), super::now());
+        let after = match machine.state(now) {
+            BreakerState::Open => {
+                machine.next_trial_at().map_or(Duration::ZERO, |at| at.since(now))
+            }
+            _ if machine.has_trial_in_flight() => TRIAL_RETRY_AFTER,
+            _ => return Ok(()),
+        };
+        drop(machine);
+        Err(self.0.refusal(after))
+    }
+
     /// Admits a call unless the circuit is open. `deadline` is the time the call may take, if
     /// limited.
     pub(super) fn admit(&self, deadline: Option<Duration>) -> Result<AdmittedCall, CallError> {
@@ -88,15 +105,18 @@ impl Circuit {
                     .and_then(|span| now.checked_add(span.saturating_sub(DEADLINE_TOLERANCE)));
                 Ok(AdmittedCall { circuit: self.0.clone(), epoch: Some(epoch), end })
             }
-            Err(after) => {
-                self.0.refused.up();
-                Err(CallError::CircuitOpen { provider: self.0.provider.clone(), after })
-            }
+            Err(after) => Err(self.0.refusal(after)),
         }
     }
 }
 
 impl Inner {
+    /// Counts a refused call and returns its error.
+    fn refusal(&self, after: Duration) -> CallError {
+        self.refused.up();
+        CallError::CircuitOpen { provider: self.provider.clone(), after }
+    }
+
     fn settle(&self, epoch: Epoch, outcome: CallOutcome, error: Option<&CallError>) {
         let transition = self.lock().settle(epoch, outcome, super::now(), 0);
         let scope = &*self.name;
@@ -155,6 +175,8 @@ impl Drop for AdmittedCall {
 /// Classifies an error for the breaker.
 fn outcome_of(error: &CallError) -> CallOutcome {
     match error.class() {
+        // Nothing was sent.
+        _ if error.is_local() => CallOutcome::Unknown,
         Class::Transient | Class::Overloaded => CallOutcome::Failed,
         _ if error.failure().is_some() => CallOutcome::Rejected,
         _ => CallOutcome::Unknown,

@@ -1,10 +1,12 @@
 //! Errors of calls.
 
+mod unsent;
+
 use std::error::Error;
 use std::time::Duration;
 
 use tidegate::pacer::AcquireError;
-use tidegate_providers::{Class, Failure, Provider};
+use tidegate_providers::{Class, Dimension, Failure, Provider};
 
 use super::connection::{self, ConnectionFailure, Described};
 use crate::plan::InvalidSettings;
@@ -39,8 +41,9 @@ pub enum CallError {
         #[source]
         source: BoxError,
     },
-    /// No permit was granted: the wait would be too long, or the queue is full. Nothing was sent.
-    #[error("no permit for a call to {provider}: {source}")]
+    /// No permit was granted: there was none in time, or the queue is full. Nothing was sent, so it
+    /// says nothing about the provider.
+    #[error("{}", unsent::NoPermitText { provider, source, limited_by: *limited_by, after: *after })]
     NoPermit {
         /// The provider.
         provider: Provider,
@@ -52,13 +55,14 @@ pub enum CallError {
         /// Time until a permit may be available, if known.
         after: Option<Duration>,
     },
-    /// A quota is exhausted, as the provider reported to an earlier call. Nothing was sent.
-    #[error("not sent because a quota is exhausted: {0}")]
+    /// A quota is exhausted, as the provider reported to an earlier call, or a configured limit of
+    /// requests per day is. Nothing was sent.
+    #[error("{}", unsent::QuotaText(.0))]
     QuotaExhausted(Box<Failure>),
     /// The circuit breaker of the provider is open after repeated failures. Nothing was sent.
     #[error(
         "not sent to {provider} after repeated failures: the circuit breaker stays open for \
-         another {}s",
+         another {}s; retry after that",
         after.as_secs_f64().ceil()
     )]
     CircuitOpen {
@@ -92,11 +96,11 @@ pub enum CallError {
         other: Box<CallError>,
     },
     /// All attempts failed.
-    #[error("{attempts} attempts failed, the last one: {last}")]
+    #[error("{}", unsent::AttemptsText(*attempts, last))]
     Exhausted {
         /// Number of attempts.
         attempts: u32,
-        /// Error of the last attempt.
+        /// Error of the last attempt, or the reason why there was no further one.
         #[source]
         last: Box<CallError>,
     },
@@ -109,7 +113,9 @@ impl CallError {
     pub fn class(&self) -> Class {
         match self {
             Self::Provider(failure) | Self::QuotaExhausted(failure) => failure.class,
-            Self::Connection { .. } | Self::InvalidResponse { .. } => Class::Transient,
+            Self::Connection { .. }
+            | Self::InvalidResponse { .. }
+            | Self::NoPermit { source: AcquireError::Store(_), .. } => Class::Transient,
             Self::NoPermit { source: AcquireError::NeverFits(_), .. } => Class::TooLarge,
             Self::NoPermit { after, .. } => Class::RateLimited { after: *after, dimension: None },
             Self::CircuitOpen { after, .. } => {
@@ -166,7 +172,40 @@ impl CallError {
             | Self::InvalidRequest { .. }
             | Self::Plan(_) => false,
             Self::FallbackFailed { first, other } => first.was_sent() || other.was_sent(),
-            Self::Exhausted { last, .. } => last.was_sent(),
+            // Attempts that came before the one that got no permit.
+            Self::Exhausted { last, .. } => last.is_refusal() || last.was_sent(),
+        }
+    }
+
+    /// Returns whether our own limits refused the call. Nothing was sent.
+    pub(crate) const fn is_refusal(&self) -> bool {
+        matches!(self, Self::NoPermit { .. } | Self::QuotaExhausted(_))
+    }
+
+    /// Returns the limit that refused the call, if our own limits did and it is known.
+    pub(crate) fn refused_by(&self) -> Option<&'static str> {
+        match self {
+            Self::NoPermit { limited_by, .. } => *limited_by,
+            Self::QuotaExhausted(failure) if unsent::is_configured_day(failure) => {
+                Some(Dimension::RequestsPerDay.name())
+            }
+            Self::QuotaExhausted(_) => Some("quota"),
+            _ => None,
+        }
+    }
+
+    /// Returns whether nothing was sent because of our own limits or circuit breaker. It says
+    /// nothing about the provider, and its statistics do not count it.
+    pub(crate) const fn is_local(&self) -> bool {
+        self.is_refusal() || matches!(self, Self::CircuitOpen { .. })
+    }
+
+    /// Returns the name of the failure in logs: its class, unless it is local.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::NoPermit { .. } => "no_permit",
+            Self::CircuitOpen { .. } => "circuit_open",
+            _ => self.class().name(),
         }
     }
 

@@ -13,10 +13,21 @@ use futures_core::Stream;
 use tidegate_providers::{Event, Provider, Reply, ReportedLimits, Usage};
 
 use super::error::CallError;
-use crate::rate_limit::Reservation;
 
 /// Events as they arrive.
 type Events = Pin<Box<dyn Stream<Item = Result<Event, CallError>> + Send>>;
+
+/// The permit of a call whose response has begun. Dropping it settles it with the usage so far.
+pub(crate) trait ResponsePermit: Send {
+    /// Records an event of the response.
+    fn record_event(&mut self, event: &Event);
+
+    /// Settles a complete response, with its usage if the provider reported it.
+    fn complete(self: Box<Self>, usage: Option<Usage>);
+
+    /// Settles an interrupted response, with its usage if the provider reported it.
+    fn interrupted(self: Box<Self>, error: &CallError, usage: Option<Usage>);
+}
 
 /// Response to a call. Read it event by event, or all of it with
 /// [`into_reply`](Self::into_reply).
@@ -29,7 +40,7 @@ pub struct CallResponse {
     ready: VecDeque<Event>,
     /// Events still to come.
     events: Option<Events>,
-    reservation: Option<Reservation>,
+    permits: Vec<Box<dyn ResponsePermit>>,
     usage: Option<Usage>,
 }
 
@@ -61,7 +72,7 @@ impl CallResponse {
             request_id: None,
             ready: VecDeque::new(),
             events: None,
-            reservation: None,
+            permits: Vec::new(),
             usage: None,
         }
     }
@@ -121,9 +132,8 @@ impl Stream for CallResponse {
             Some(Ok(event)) => self.record(event),
             Some(Err(error)) => {
                 self.events = None;
-                if let Some(reservation) = self.reservation.take() {
-                    reservation.interrupted(error, self.usage);
-                }
+                let usage = self.usage;
+                self.permits.drain(..).for_each(|permit| permit.interrupted(error, usage));
             }
             None => {
                 self.events = None;
@@ -139,15 +149,12 @@ impl CallResponse {
         if let Event::Usage(usage) = event {
             self.usage = Some(*usage);
         }
-        if let Some(reservation) = &mut self.reservation {
-            reservation.record_event(event);
-        }
+        self.permits.iter_mut().for_each(|permit| permit.record_event(event));
     }
 
     fn settle(&mut self) {
-        if let Some(reservation) = self.reservation.take() {
-            reservation.complete(self.usage);
-        }
+        let usage = self.usage;
+        self.permits.drain(..).for_each(|permit| permit.complete(usage));
     }
 }
 
@@ -157,11 +164,11 @@ impl CallResponse {
         &self.reported_limits
     }
 
-    /// Attaches the reservation of the call, which is settled with the real usage.
-    pub(crate) fn keep(&mut self, mut reservation: Reservation) {
+    /// Attaches a permit of the call, which is settled with the real usage.
+    pub(crate) fn keep(&mut self, mut permit: impl ResponsePermit + 'static) {
         // The provider charges for events received already, even if the caller never reads them.
-        self.ready.iter().for_each(|event| reservation.record_event(event));
-        self.reservation = Some(reservation);
+        self.ready.iter().for_each(|event| permit.record_event(event));
+        self.permits.push(Box::new(permit));
         if self.events.is_none() {
             self.settle();
         }

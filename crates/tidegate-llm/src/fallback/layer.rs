@@ -58,7 +58,7 @@ impl<R, T> FallbackLayer<R, T> {
     /// Creates a layer for calls to `primary` that fall back to `targets`, in this order:
     /// providers, each with the service that calls it. The services should have their own rate
     /// limits around them: calls that fall back count there like any others. Box services of
-    /// different types (`tower::util::BoxCloneService`).
+    /// different types (`tower::util::BoxCloneSyncService`).
     ///
     /// # Errors
     /// If there are no targets, or more than [`MAX_TARGETS`].
@@ -67,9 +67,10 @@ impl<R, T> FallbackLayer<R, T> {
         targets: impl IntoIterator<Item = (impl Into<Provider>, S)>,
     ) -> Result<Self, InvalidSettings>
     where
-        S: Service<R, Response = T, Error = CallError> + Clone + Send + 'static,
+        S: Service<R, Response = T, Error = CallError> + Clone + Send + Sync + 'static,
         S::Future: Send,
         R: Send + 'static,
+        T: 'static,
     {
         let targets = targets.into_iter();
         Self::with_targets(

@@ -56,32 +56,40 @@ impl<R: OutgoingCall + Clone, T> Chain<R, T> {
         first: impl Future<Output = Result<T, CallError>>,
     ) -> Result<T, CallError> {
         self.counters.calls.up();
-        let end = request.options().deadline.and_then(|span| Instant::now().checked_add(span));
+        let began = Instant::now();
         match first.await {
-            Err(error) if may_fall_back(&error) => self.try_targets(request, error, end).await,
+            Err(error) if may_fall_back(&error) => self.try_targets(request, error, began).await,
             done => done,
         }
     }
 
-    /// Tries the targets in order after the primary provider failed with `first`, until `end`.
+    /// Tries the targets in order after the primary provider failed with `first`, until the deadline
+    /// of a call that `began` then.
     async fn try_targets(
         &self,
         mut request: R,
         first: CallError,
-        end: Option<Instant>,
+        mut began: Instant,
     ) -> Result<T, CallError> {
+        let end = request.options().deadline.and_then(|span| began.checked_add(span));
         let (mut from, mut failures) = (&self.primary, Vec::new());
         for target in &self.targets {
+            let (to, error) = (target.provider(), failures.last().unwrap_or(&first));
+            let (now, options) = (Instant::now(), request.options_mut());
             if let Some(end) = end {
-                let left = end.saturating_duration_since(Instant::now());
+                let left = end.saturating_duration_since(now);
                 if left.is_zero() {
                     break;
                 }
-                request.options_mut().shorten(left);
+                options.shorten(left);
             }
-            let (to, error) = (target.provider(), failures.last().unwrap_or(&first));
+            // All waits of a call share its maximum.
+            if let (CallError::NoPermit { .. }, Some(max_wait)) = (error, &mut options.max_wait) {
+                *max_wait = max_wait.saturating_sub(now.saturating_duration_since(began));
+            }
+            began = now;
             self.counters.turns.up();
-            tracing::warn!(%from, %to, class = error.class().name(), %error, "falling back");
+            tracing::warn!(%from, %to, class = error.name(), %error, "falling back");
             match target.call(request.clone()).await {
                 Ok(response) => {
                     self.counters.rescued.up();
@@ -99,7 +107,7 @@ impl<R: OutgoingCall + Clone, T> Chain<R, T> {
         }
         self.counters.lost.up();
         if let Some(error) = failures.last() {
-            let (provider, class) = (&self.primary, error.class().name());
+            let (provider, class) = (&self.primary, error.name());
             tracing::warn!(%provider, last = %from, class, %error, "no fallback succeeded");
         }
         Err(final_error(first, failures))

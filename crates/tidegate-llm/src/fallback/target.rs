@@ -1,7 +1,7 @@
 //! A provider to fall back to.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tidegate_providers::Provider;
@@ -19,18 +19,14 @@ pub(crate) struct Target<R, T> {
 impl<R, T> Target<R, T> {
     pub(crate) fn new<S>(provider: impl Into<Provider>, service: S) -> Self
     where
-        S: Service<R, Response = T, Error = CallError> + Clone + Send + 'static,
+        S: Service<R, Response = T, Error = CallError> + Clone + Send + Sync + 'static,
         S::Future: Send,
         R: Send + 'static,
+        T: 'static,
     {
-        // The lock makes services shareable that are not `Sync`. It is held only for a clone. The
-        // service in it is never polled, so it reserves nothing.
-        let service = Mutex::new(service);
-        let call = move |request| {
-            let service = service.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            ready::call(service, request)
-        };
-        Self::from_fn(provider, call)
+        // The service in here is never polled, so it reserves nothing.
+        let call = move |request| ready::call_boxed(service.clone(), request);
+        Self { provider: provider.into(), call: Arc::new(call) }
     }
 
     pub(crate) fn from_fn<A>(
@@ -48,7 +44,7 @@ impl<R, T> Target<R, T> {
         &self.provider
     }
 
-    pub(super) fn call(&self, request: R) -> CallFuture<T> {
+    pub(crate) fn call(&self, request: R) -> CallFuture<T> {
         (self.call)(request)
     }
 }

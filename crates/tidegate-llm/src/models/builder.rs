@@ -8,7 +8,7 @@ use super::error::LoadError;
 use super::model::{Model, ModelInfo};
 use super::profile::Profile;
 use super::registry::{Backend, Models};
-use crate::breaker::BreakerLayer;
+use crate::breaker::{BreakerLayer, CircuitCheckLayer};
 use crate::call::LimitScope;
 use crate::fallback::FallbackLayer;
 use crate::plan::{DEFAULT_MODEL, InvalidSettings};
@@ -30,7 +30,7 @@ pub struct ModelBuilder {
     rate_limit: Option<RateLimitSettings>,
 }
 
-/// An adapter, with rate limits around it if they are on.
+/// An adapter, with a circuit breaker and rate limits around it if they are on.
 struct Limited {
     backend: Backend,
     model: String,
@@ -90,7 +90,9 @@ impl ModelBuilder {
         self
     }
 
-    /// Sets whether calls are rate limited, and the limits.
+    /// Sets whether calls are rate limited, and the limits. With `true` they are those of the
+    /// registry; if it has none, they are learned from what the provider reports, and nothing limits
+    /// until then.
     pub fn rate_limit(mut self, settings: impl Into<RateLimitSettings>) -> Self {
         self.rate_limit = Some(settings.into());
         self
@@ -105,11 +107,8 @@ impl ModelBuilder {
         let retry = self.retry_settings();
         let fallback = self.fallback_settings();
         let has_breaker = retry.is_some() || fallback.is_some();
-        let Limited { mut backend, model, account } = self.rate_limited()?;
+        let Limited { mut backend, model, account } = self.rate_limited(has_breaker)?;
         let mut modules: Vec<_> = account.iter().map(|_| "RateLimit").collect();
-        if has_breaker {
-            backend = self.with_breaker(backend, &model);
-        }
         if let Some(settings) = fallback {
             backend = self.with_fallback(backend, &settings)?;
             modules.insert(0, "Fallback");
@@ -118,20 +117,34 @@ impl ModelBuilder {
             backend = self.with_retry(backend, &self.retry_params()?);
             modules.insert(0, "Retry");
         }
-        let info = ModelInfo { provider: self.provider, model, modules, account };
+        let max_wait = self.profile.max_wait;
+        let info = ModelInfo { provider: self.provider, model, modules, account, max_wait };
         Ok(Model::new(backend, info))
     }
 
-    /// Returns the adapter, with rate limits around it if they are on.
-    fn rate_limited(&self) -> Result<Limited, LoadError> {
+    /// Returns the adapter, with a circuit breaker and rate limits around it if they are on.
+    fn rate_limited(&self, has_breaker: bool) -> Result<Limited, LoadError> {
         let model = self.model_name()?;
-        let adapter = self.adapter(&model)?;
+        let provider = || self.provider.clone();
+        let mut backend = self.adapter(&model)?;
+        let circuit = self.profile.breaker.filter(|_| has_breaker).map(|settings| {
+            let scope = LimitScope::new(provider(), &self.profile.credential).model(&model);
+            self.models.breakers().get(&scope, settings)
+        });
+        if let Some(circuit) = &circuit {
+            backend = Backend::new(provider(), BreakerLayer::new(circuit.clone()).layer(backend));
+        }
         let Some(settings) = self.rate_limit_settings() else {
-            return Ok(Limited { backend: adapter, model, account: None });
+            return Ok(Limited { backend, model, account: None });
         };
         let account = self.models.open_account(&self.provider, &self.profile, &settings)?;
-        let limited = RateLimitLayer::new(account.clone(), &model).layer(adapter);
-        let backend = Backend::new(self.provider.clone(), limited);
+        let limited = RateLimitLayer::new(account.clone(), &model).layer(backend);
+        backend = match circuit {
+            Some(circuit) => {
+                Backend::new(provider(), CircuitCheckLayer::new(circuit).layer(limited))
+            }
+            None => Backend::new(provider(), limited),
+        };
         Ok(Limited { backend, model, account: Some(account) })
     }
 
@@ -160,10 +173,15 @@ impl ModelBuilder {
         self.models.connect(provider, target, &profile)
     }
 
-    /// Returns the settings of the rate-limit module, or `None` if it is off. Settings given for a
-    /// model turn a module on unless they say otherwise; the same holds for the other modules.
+    /// Returns the settings of the rate-limit module, or `None` if it is off: those of the registry,
+    /// overridden by those of the provider and then of the model. Settings given for a model turn a
+    /// module on unless they say otherwise; the same holds for the other modules.
     fn rate_limit_settings(&self) -> Option<RateLimitSettings> {
         let registry = self.models.inner.rate_limit.clone();
+        let registry = match &self.profile.rate_limit {
+            Some(given) => registry.merged(given),
+            None => registry,
+        };
         let (settings, given) = match &self.rate_limit {
             Some(given) => (registry.merged(given), given.is_enabled().unwrap_or(true)),
             None => (registry.clone(), registry.is_enabled().unwrap_or(false)),
@@ -172,7 +190,7 @@ impl ModelBuilder {
     }
 
     fn retry_settings(&self) -> Option<RetrySettings> {
-        let registry = self.models.inner.retry;
+        let registry = self.models.inner.retry.merged(&self.profile.retry);
         let on = match &self.retry {
             Some(given) => given.is_enabled().unwrap_or(true),
             None => registry.is_enabled().unwrap_or(false),
@@ -181,7 +199,7 @@ impl ModelBuilder {
     }
 
     fn fallback_settings(&self) -> Option<FallbackSettings> {
-        let registry = self.models.inner.fallback.clone();
+        let registry = self.models.inner.fallback.clone().merged(&self.profile.fallback);
         let (settings, on) = match &self.fallback {
             Some(given) => (registry.merged(given), given.enabled.unwrap_or(true)),
             None => (registry.clone(), registry.enabled.unwrap_or(false)),
@@ -191,18 +209,12 @@ impl ModelBuilder {
 
     /// Returns the checked retry settings. The attempt timeout applies even if retries are off.
     fn retry_params(&self) -> Result<RetryParams, LoadError> {
-        let registry = self.models.inner.retry;
+        let registry = self.models.inner.retry.merged(&self.profile.retry);
         let settings = match &self.retry {
             Some(given) => registry.merged(given),
             None => registry,
         };
         settings.params(&self.provider).map_err(invalid_setting("retry"))
-    }
-
-    fn with_breaker(&self, backend: Backend, model: &str) -> Backend {
-        let scope = LimitScope::new(self.provider.clone(), &self.profile.credential).model(model);
-        let circuit = self.models.breakers().get(&scope);
-        Backend::new(self.provider.clone(), BreakerLayer::new(circuit).layer(backend))
     }
 
     fn with_fallback(
@@ -230,8 +242,7 @@ impl ModelBuilder {
             let given = self.rate_limit.as_ref();
             loader.rate_limit = given.map(|given| given.is_enabled().unwrap_or(true).into());
         }
-        let Limited { backend, model, .. } = loader.rate_limited()?;
-        Ok(loader.with_breaker(backend, &model))
+        Ok(loader.rate_limited(true)?.backend)
     }
 
     fn with_retry(&self, backend: Backend, settings: &RetryParams) -> Backend {
@@ -240,7 +251,7 @@ impl ModelBuilder {
             .base_delay(settings.base)
             .max_delay(settings.cap)
             .with_budget(&self.models.budgets().get(&self.provider))
-            .observer(self.models.inner.observer.clone());
+            .observer(self.models.inner.observers.get().clone());
         Backend::new(self.provider.clone(), layer.layer(backend))
     }
 }

@@ -51,6 +51,12 @@ pub enum LoadError {
     /// No model of the provider was loaded with this key, so it has no limits to change.
     #[error("no model of {0} was loaded with this key: load one before `reconfigure`")]
     NotLoaded(Provider),
+    /// The process already has a registry.
+    #[error(
+        "this process already has a registry of models: set it once, before the first model is \
+         loaded"
+    )]
+    GlobalIsSet,
     /// The account already has other limits, and the registry is strict.
     #[error(
         "{provider} already has the limits {present}, not {wanted}: \

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tidegate_providers::{Provider, Reply};
 use tower_service::Service;
 
 use super::registry::Backend;
 use crate::call::ready::CallFuture;
-use crate::call::{Call, CallError, CallResponse};
+use crate::call::{Call, CallError, CallResponse, OutgoingCall as _};
 use crate::rate_limit::Account;
 
 /// A loaded model, ready to call. Cheap to clone. It is also a tower service.
@@ -27,6 +28,18 @@ pub(super) struct ModelInfo {
     /// Outermost first.
     pub(super) modules: Vec<&'static str>,
     pub(super) account: Option<Account>,
+    /// Maximum wait of calls that have none of their own.
+    pub(super) max_wait: Option<Duration>,
+}
+
+impl ModelInfo {
+    /// Sets the maximum wait of a call that has none of its own.
+    fn bound(&self, call: Call) -> Call {
+        match self.max_wait {
+            Some(span) if call.options().max_wait.is_none() => call.max_wait(span),
+            _ => call,
+        }
+    }
 }
 
 impl Model {
@@ -51,7 +64,7 @@ impl Model {
     }
 
     async fn call(&self, call: Call) -> Result<CallResponse, CallError> {
-        self.backend.clone().call(call).await
+        self.backend.call(self.info.bound(call)).await
     }
 
     /// Returns the provider.
@@ -90,7 +103,7 @@ impl Service<Call> for Model {
     }
 
     fn call(&mut self, call: Call) -> Self::Future {
-        self.backend.call(call)
+        self.backend.call(self.info.bound(call))
     }
 }
 

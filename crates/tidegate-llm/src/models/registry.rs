@@ -22,7 +22,7 @@ use crate::plan::{Constraint, InvalidSettings};
 use crate::rate_limit::{Account, AccountLimits, default_concurrency, local_engine, log_pool};
 use crate::retry::Budgets;
 use crate::settings::{FallbackSettings, RateLimitSettings, RetrySettings, resolve_concurrency};
-use crate::telemetry::Observer;
+use crate::telemetry::Observers;
 
 /// A service that answers calls.
 pub(super) type Backend = fallback::Target<Call, CallResponse>;
@@ -53,6 +53,10 @@ pub struct Models {
     pub(super) inner: Arc<Inner>,
 }
 
+/// The registry of this process.
+#[cfg(feature = "client")]
+static GLOBAL: std::sync::OnceLock<Models> = std::sync::OnceLock::new();
+
 pub(super) struct Inner {
     pub(super) connect: Option<Box<Connect>>,
     pub(super) backends: HashMap<Provider, Backend>,
@@ -60,7 +64,7 @@ pub(super) struct Inner {
     pub(super) rate_limit: RateLimitSettings,
     pub(super) retry: RetrySettings,
     pub(super) fallback: FallbackSettings,
-    pub(super) observer: Arc<dyn Observer>,
+    pub(super) observers: Observers,
     pub(super) cap: NonZeroU32,
     pub(super) strict: bool,
     /// `None`: the registry has its own engine, replaced when the cache is cleared.
@@ -99,11 +103,11 @@ impl Models {
         ModelsBuilder::new()
     }
 
-    /// Returns the registry of this process, with its own HTTP client. Its providers have no keys:
-    /// pass one when loading a model.
+    /// Returns the registry of this process. Unless [`set_global`](Self::set_global) was called
+    /// before, it has its own HTTP client, and its providers have no keys: pass one when loading a
+    /// model.
     #[cfg(feature = "client")]
     pub fn global() -> &'static Self {
-        static GLOBAL: std::sync::OnceLock<Models> = std::sync::OnceLock::new();
         GLOBAL.get_or_init(|| match crate::client::Client::new() {
             Ok(client) => Self::builder().http(client).build(),
             Err(error) => {
@@ -111,6 +115,18 @@ impl Models {
                 Self::builder().build()
             }
         })
+    }
+
+    /// Makes this the registry of the process, from which [`load_model`](super::load_model) loads.
+    /// Call it once, before the first model is loaded.
+    ///
+    /// # Errors
+    /// If the process already has a registry; it is kept.
+    #[cfg(feature = "client")]
+    pub fn set_global(self) -> Result<&'static Self, LoadError> {
+        let mut own = Some(self);
+        let global = GLOBAL.get_or_init(|| own.take().unwrap_or_else(|| Self::builder().build()));
+        if own.is_none() { Ok(global) } else { Err(LoadError::GlobalIsSet) }
     }
 
     /// Starts to load a model of a provider; `None` is the provider's default model.
@@ -208,7 +224,9 @@ impl Models {
         let mut cache = self.lock();
         let name = (provider.clone(), Arc::from(profile.credential.id()));
         if let Some(entry) = cache.accounts.get_mut(&name) {
-            if entry.limits != limits {
+            // A model that only turns limits on asks for none in particular.
+            let asks_for_limits = limits.is_some() || !settings.is_switch();
+            if entry.limits != limits && asks_for_limits {
                 self.inner.report_conflict(provider, entry, limits.as_ref())?;
             }
             return Ok(entry.account.clone());
@@ -219,10 +237,14 @@ impl Models {
         let builder = Account::builder(provider.clone(), &profile.credential)
             .engine(&cache.engine)
             .dialect(dialect)
-            .account_limits(AccountLimits::default().for_all(limits.clone()))
+            .account_limits(profile.limits.clone().for_all(limits.clone()))
             .pool(&pool)
-            .observer(self.inner.observer.clone());
-        // Configured limits are used exactly; learned limits keep the default margin.
+            .observer(self.inner.observers.get().clone());
+        let builder = match profile.ramp {
+            Some((floor, over)) => builder.ramp_up(floor, over),
+            None => builder,
+        };
+        // Configured limits are used exactly; learned limits always have a margin.
         let builder = if settings.is_learned() { builder } else { builder.without_margin() };
         let failed = |source| LoadError::Account { provider: provider.clone(), source };
         let account = builder.build().map_err(failed)?;

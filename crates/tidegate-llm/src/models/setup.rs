@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -21,7 +21,7 @@ use crate::rate_limit::local_engine;
 use crate::settings::{
     DEFAULT_CONCURRENCY_CAP, FallbackSettings, RateLimitSettings, RetrySettings,
 };
-use crate::telemetry::{Observer, tracing_observer};
+use crate::telemetry::{Observer, Observers};
 
 /// Builder of [`Models`].
 #[must_use = "call `build` to create the registry"]
@@ -36,10 +36,10 @@ impl ModelsBuilder {
                 connect: None,
                 backends: HashMap::new(),
                 profiles: HashMap::new(),
-                rate_limit: RateLimitSettings::defaults(),
+                rate_limit: false.into(),
                 retry: RetrySettings::default(),
                 fallback: FallbackSettings::default(),
-                observer: tracing_observer(),
+                observers: Observers::default(),
                 cap: DEFAULT_CONCURRENCY_CAP,
                 strict: false,
                 engine: None,
@@ -52,17 +52,16 @@ impl ModelsBuilder {
     pub fn http<H, B>(mut self, http: H) -> Self
     where
         H: Service<http::Request<Full<Bytes>>, Response = http::Response<B>>,
-        H: Clone + Send + 'static,
+        H: Clone + Send + Sync + 'static,
         H::Error: Into<BoxError>,
         H::Future: Send + 'static,
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let http = Mutex::new(http);
         let connect = move |provider: &Provider, target: Target, profile: &Profile| {
-            let http = http.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let mut adapter =
-                Adapter::new(http, provider.clone(), target).rules(profile.rules.clone());
+                Adapter::new(http.clone(), provider.clone(), target).rules(profile.rules.clone());
+            adapter = adapter.request_extensions(profile.extensions.clone());
             if let Some(span) = profile.timeout {
                 adapter = adapter.timeout(span);
             }
@@ -75,7 +74,8 @@ impl ModelsBuilder {
     /// Sets a service that answers calls to a provider, in place of an adapter.
     pub fn backend<S>(mut self, provider: impl Into<Provider>, service: S) -> Self
     where
-        S: Service<Call, Response = CallResponse, Error = CallError> + Clone + Send + 'static,
+        S: Service<Call, Response = CallResponse, Error = CallError>,
+        S: Clone + Send + Sync + 'static,
         S::Future: Send,
     {
         let provider = provider.into();
@@ -89,10 +89,27 @@ impl ModelsBuilder {
         self
     }
 
-    /// Sets the settings of the rate-limit module: the section `[modules.rate_limit]`. Default:
-    /// off; for models that turn it on, 60 requests per minute with a burst of 60.
+    /// Sets the settings of the rate-limit module: the section `[modules.rate_limit]`. Without any
+    /// limit in them, as in an empty section, they are 60 requests per minute. Default: off; models
+    /// that turn it on learn their limits from what the provider reports.
+    ///
+    /// ```
+    /// use tidegate_llm::mock::Mock;
+    /// use tidegate_llm::models::Models;
+    /// use tidegate_llm::settings::RateLimitSettings;
+    ///
+    /// let limits = |models: Models| {
+    ///     let model = models.load_model("mock", "any").rate_limit(true).build()?;
+    ///     Ok::<_, tidegate_llm::models::LoadError>(model.account().unwrap().limits())
+    /// };
+    /// let builder = || Models::builder().backend("mock", Mock::new("mock"));
+    /// assert!(limits(builder().build())?.is_empty());
+    /// let section = limits(builder().rate_limit(RateLimitSettings::new()).build())?;
+    /// assert_eq!(section.account_limit().unwrap().0.to_string(), "requests_per_minute=60 burst=60");
+    /// # Ok::<(), tidegate_llm::models::LoadError>(())
+    /// ```
     pub fn rate_limit(mut self, settings: RateLimitSettings) -> Self {
-        self.inner.rate_limit = settings;
+        self.inner.rate_limit = settings.section();
         self
     }
 
@@ -123,9 +140,10 @@ impl ModelsBuilder {
         self
     }
 
-    /// Sets the observer. Default: [`tracing_observer`].
+    /// Adds an observer. Default: [`tracing_observer`](crate::telemetry::tracing_observer), if none
+    /// is added.
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.inner.observer = observer;
+        self.inner.observers.add(observer);
         self
     }
 

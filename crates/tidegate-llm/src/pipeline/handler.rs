@@ -6,120 +6,41 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::{Clock, TokioClock};
-use tidegate::pacer::Permit;
+use tidegate::pacer::{Acquire, AcquireError, Permit, WaitPart};
 use tidegate::{KeyBuf, MemoryStore};
+use tidegate_providers::Provider;
 use tidegate_providers::name::short_hash;
-use tidegate_providers::{Provider, Usage};
+use tokio::time::timeout;
 
-use super::limiter_cache::{LimiterCache, QueueGuard};
-use crate::plan::{Inference, KeyExtractor, Plan, PlanRequest, by_model};
-use crate::telemetry::{Acquired, Observer, tracing_observer};
-
-/// A command and its plan.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Planned<C> {
-    /// The command, which the handler never changes.
-    pub command: C,
-    /// Plan with the constraint to enforce.
-    pub plan: Plan,
-    /// Request the plan was made for; the key is derived from it.
-    pub request: PlanRequest,
-    /// Permits, set by the handler; settle them after the call.
-    pub permits: Option<Permits>,
-}
-
-impl<C> Planned<C> {
-    /// Creates a planned command without a request or user.
-    pub fn new(command: C, plan: Plan) -> Self {
-        Self { command, plan, request: PlanRequest::new(), permits: None }
-    }
-
-    /// Sets the request that the plan was made for. Keeps a user set before, unless `request` has
-    /// one.
-    #[must_use]
-    pub fn with_request(mut self, request: &PlanRequest) -> Self {
-        let before = std::mem::replace(&mut self.request, request.clone());
-        match (before.user_name(), request.user_name()) {
-            (Some(user), None) => self.user(user),
-            _ => self,
-        }
-    }
-
-    /// Sets the user on whose behalf the command runs.
-    #[must_use]
-    pub fn user(mut self, name: &str) -> Self {
-        self.request = self.request.user(name);
-        self
-    }
-}
-
-/// Permits granted to a command. Dropping them releases the concurrency slot and keeps the charges.
-pub struct Permits {
-    permit: Permit,
-    queue: QueueGuard,
-    reserved: u64,
-    token_wait: Duration,
-}
-
-impl Permits {
-    /// Returns the number of tokens reserved.
-    #[must_use]
-    pub const fn reserved_tokens(&self) -> u64 {
-        self.reserved
-    }
-
-    /// Returns how long the command waited in total.
-    #[must_use]
-    pub fn waited(&self) -> Duration {
-        self.permit.waited()
-    }
-
-    /// Returns the part of the wait caused by token limits; the rest was for requests, the minimum
-    /// interval or a slot.
-    #[must_use]
-    pub const fn token_wait(&self) -> Duration {
-        self.token_wait
-    }
-
-    /// Corrects the charged tokens to the actual usage, for each limit by what it counts: refunds
-    /// unused tokens and charges excess ones.
-    pub async fn settle(mut self, usage: &Usage) {
-        let actual = self.queue.limits().used(usage);
-        if let Err(error) = self.permit.settle(&actual).await {
-            tracing::warn!(%error, "settlement failed; keeping the estimated charge");
-        }
-    }
-}
-
-impl fmt::Debug for Permits {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permits")
-            .field("reserved", &self.reserved)
-            .field("waited", &self.waited())
-            .field("token_wait", &self.token_wait)
-            .finish_non_exhaustive()
-    }
-}
+use super::key::{KeyExtractor, by_model};
+use super::key_limits::{Charged, KeyLimits};
+use super::limiter_cache::LimiterCache;
+use super::permits::Permits;
+use super::planned::Planned;
+use crate::call::{CallError, CallOptions, PermitWait};
+use crate::plan::Inference;
+use crate::telemetry::{Acquired, Observer, Observers, Stage, StageGuard};
 
 /// Delays commands until the limits of their plan admit them. Cheap to clone; clones share
 /// everything.
-#[derive(Clone)]
-pub struct RateLimitHandler {
+///
+/// A key has one bucket per dimension, whatever constraints its commands come with. The constraint
+/// of the newest command is the policy of these buckets, also for commands that wait already.
+pub struct RateLimitHandler<C = ()> {
     cache: Arc<LimiterCache>,
     inference: Arc<Inference>,
-    extractor: Arc<KeyExtractor>,
+    extractor: Arc<KeyExtractor<C>>,
     /// Whether observers see hashes of keys from a custom extractor, since such keys may name
     /// people.
     hashes_own_keys: bool,
     /// Whether a custom key extractor is set.
     has_own_keys: bool,
-    observer: Arc<dyn Observer>,
+    observers: Observers,
 }
 
-impl RateLimitHandler {
+impl<C: 'static> RateLimitHandler<C> {
     /// Creates a handler with keys by provider, model and tier, tokio's clock and the observer
-    /// [`tracing_observer`].
+    /// [`tracing_observer`](crate::telemetry::tracing_observer).
     #[must_use]
     pub fn new() -> Self {
         let store = MemoryStore::builder().clock(TokioClock::new()).build();
@@ -129,7 +50,7 @@ impl RateLimitHandler {
             extractor: Arc::new(by_model),
             hashes_own_keys: true,
             has_own_keys: false,
-            observer: tracing_observer(),
+            observers: Observers::default(),
         }
     }
 
@@ -142,41 +63,52 @@ impl RateLimitHandler {
     }
 
     /// Sets the function that returns the parts of a command's key; commands with the same key
-    /// share limits. Default: [`by_model`]. Observers see only hashes of keys from any other
-    /// function, since they may name people; see [`show_keys`](Self::show_keys).
+    /// share limits. It sees the whole command, with the caller's context, and the provider.
+    /// Default: [`by_model`]. Observers see only hashes of keys from any other function, since they
+    /// may name people; see [`show_keys`](Self::show_keys).
     ///
     /// ```
-    /// use tidegate_llm::pipeline::RateLimitHandler;
-    /// let handler = RateLimitHandler::new().key_extractor(|provider, request| {
-    ///     vec![provider.to_string(), request.tier_name().unwrap_or("none").to_owned()]
-    /// });
+    /// use tidegate_llm::pipeline::{Command, Planned, RateLimitHandler};
+    ///
+    /// struct Session {
+    ///     user_id: Option<String>,
+    /// }
+    ///
+    /// let per_user = |_: &_, planned: &Planned<Command<Session>>| {
+    ///     let user = planned.command.context.user_id.as_deref().unwrap_or("default");
+    ///     vec!["user".to_owned(), user.to_owned()]
+    /// };
+    /// let handler = RateLimitHandler::new().key_extractor(per_user);
     /// # let _ = handler;
     /// ```
     #[must_use]
     pub fn key_extractor(
         mut self,
-        extractor: impl Fn(&Provider, &PlanRequest) -> Vec<String> + Send + Sync + 'static,
+        extractor: impl Fn(&Provider, &Planned<C>) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
         self.extractor = Arc::new(extractor);
         self.has_own_keys = true;
         self
     }
 
-    /// Passes all keys to observers unhashed. With [`tracing_observer`] they appear in the log.
+    /// Passes all keys to observers unhashed. With
+    /// [`tracing_observer`](crate::telemetry::tracing_observer) they appear in the log.
     #[must_use]
     pub fn show_keys(mut self) -> Self {
         self.hashes_own_keys = false;
         self
     }
 
-    /// Sets the observer. Default: [`tracing_observer`].
+    /// Adds an observer. Default: [`tracing_observer`](crate::telemetry::tracing_observer), if none
+    /// is added.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.observer = observer;
+        self.observers.add(observer);
         self
     }
 
-    /// Sets the clock and replaces the store with a new one on it. Default: tokio's clock.
+    /// Sets the clock and replaces the store with a new one on it. Waits follow this clock.
+    /// Default: tokio's clock.
     #[must_use]
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         let store = MemoryStore::builder().clock(clock).build();
@@ -192,40 +124,46 @@ impl RateLimitHandler {
 
     /// Waits until the limits admit a command, and returns it. A plan without a constraint passes
     /// at once and creates no state.
-    pub async fn handle<C>(&self, mut planned: Planned<C>) -> Planned<C> {
-        let Some(constraint) = &planned.plan.constraint else { return planned };
-        let provider = self.inference.provider_of(&planned.request);
-        let parts = (self.extractor)(&provider, &planned.request);
-        let key = KeyBuf::from_parts(parts.iter().map(String::as_str));
-        let observed_key = self.observed_key(&parts, &key);
-        let queue = self.cache.queue(constraint, key);
-        let reserved = planned.plan.reserved_tokens();
-        let charges = queue.limits().charges(queue.key(), &planned.plan);
-        let permit = match queue.pacer().acquire(charges).into_debt().await {
-            Ok(permit) => permit,
-            Err(error) => {
+    pub async fn handle(&self, mut planned: Planned<C>) -> Planned<C> {
+        let Some(request) = self.request(&planned) else { return planned };
+        match request.acquire(None).await {
+            Ok(permits) => planned.permits = Some(permits),
+            Err((error, _)) => {
                 // Not expected: limits are valid, the store is local and the queue is unbounded.
                 tracing::error!(%error, "acquire failed; the command is not limited");
-                return planned;
             }
-        };
-        let token_wait = token_wait(&permit, &queue);
-        let mut acquired = Acquired::new(&provider, &observed_key);
-        acquired.estimated_tokens = reserved;
-        acquired.wait = permit.waited();
-        acquired.token_wait = token_wait;
-        let number = |value: Option<NonZeroU32>| value.map(|value| value.get().into());
-        acquired.requests_per_minute = number(constraint.requests_per_minute());
-        acquired.tokens_per_minute = number(constraint.tokens_per_minute());
-        self.observer.acquired(&acquired);
-        planned.permits = Some(Permits { permit, queue, reserved, token_wait });
+        }
         planned
     }
 
     /// Returns the number of keys with a waiting command or a call in flight.
     #[must_use]
     pub fn keys_in_use(&self) -> usize {
-        self.cache.keys()
+        self.cache.keys_in_use()
+    }
+
+    /// Prepares the request for the permits of a command, if its plan has a constraint.
+    pub(super) fn request(&self, planned: &Planned<C>) -> Option<PermitRequest> {
+        let constraint = planned.plan.constraint.as_ref()?;
+        let provider = self.inference.provider_of(&planned.request);
+        let parts = (self.extractor)(&provider, planned);
+        let key = KeyBuf::from_parts(parts.iter().map(String::as_str));
+        let observed_key = self.observed_key(&parts, &key);
+        let limits = self.cache.limits(key, constraint);
+        let (acquire, charged) = limits.acquire(constraint, &planned.plan);
+        let number = |value: Option<NonZeroU32>| value.map(|value| value.get().into());
+        Some(PermitRequest {
+            cache: self.cache.clone(),
+            observer: self.observers.get().clone(),
+            provider,
+            observed_key,
+            acquire,
+            limits,
+            charged,
+            reserved: planned.plan.reserved_tokens(),
+            requests_per_minute: number(constraint.requests_per_minute()),
+            tokens_per_minute: number(constraint.tokens_per_minute()),
+        })
     }
 
     /// Returns the key as observers see it.
@@ -237,26 +175,122 @@ impl RateLimitHandler {
     }
 }
 
-impl fmt::Debug for RateLimitHandler {
+impl<C> Clone for RateLimitHandler<C> {
+    fn clone(&self) -> Self {
+        Self {
+            cache: self.cache.clone(),
+            inference: self.inference.clone(),
+            extractor: self.extractor.clone(),
+            hashes_own_keys: self.hashes_own_keys,
+            has_own_keys: self.has_own_keys,
+            observers: self.observers.clone(),
+        }
+    }
+}
+
+impl<C> fmt::Debug for RateLimitHandler<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimitHandler")
             .field("cache", &self.cache)
             .field("hashes_own_keys", &self.hashes_own_keys)
             .field("has_own_keys", &self.has_own_keys)
-            .field("observer", &self.observer)
+            .field("observers", &self.observers)
             .finish_non_exhaustive()
     }
 }
 
-impl Default for RateLimitHandler {
+impl<C: 'static> Default for RateLimitHandler<C> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-/// Returns the part of the wait caused by token limits.
-fn token_wait(permit: &Permit, queue: &QueueGuard) -> Duration {
-    let of_tokens =
-        permit.wait_parts().iter().filter(|part| queue.limits().counts_tokens(&part.limit));
-    of_tokens.map(|part| part.time).sum::<Duration>().min(permit.waited())
+/// A request for the permits of one outgoing call.
+pub(super) struct PermitRequest {
+    cache: Arc<LimiterCache>,
+    observer: Arc<dyn Observer>,
+    provider: Provider,
+    observed_key: String,
+    acquire: Acquire,
+    limits: Arc<KeyLimits>,
+    charged: Charged,
+    reserved: u64,
+    requests_per_minute: Option<u64>,
+    tokens_per_minute: Option<u64>,
+}
+
+impl PermitRequest {
+    /// Waits for the permits, with the options of a call if there are any. Without them it waits
+    /// for as long as it takes. The error comes with the limit that was waited for, if known.
+    async fn acquire(
+        self,
+        options: Option<&CallOptions>,
+    ) -> Result<Permits, (AcquireError, Option<&'static str>)> {
+        let Self { cache, observer, provider, acquire, limits, charged, reserved, .. } = self;
+        let waiting = StageGuard::new(observer.clone(), provider.clone(), Stage::Waiting);
+        let permit = match wait_for(acquire, options).await {
+            Ok(permit) => permit,
+            Err(error) => {
+                let limit = limits.pacer().blocking_limit();
+                let limited_by = limit.map(|limit| charged.wait_reason(&limit));
+                observer.refused(&provider, limited_by);
+                return Err((error, limited_by));
+            }
+        };
+        drop(waiting);
+        limits.granted(cache.now());
+        let gauges = limits.pacer().gauges();
+        let permits = Permits::new(permit, (limits, charged), reserved, (&observer, &provider));
+        let mut acquired = Acquired::new(&provider, &self.observed_key);
+        acquired.estimated_tokens = reserved;
+        acquired.wait = permits.waited();
+        acquired.token_wait = permits.token_wait();
+        let parts = permits.waited_for();
+        let of_slot = parts.iter().find(|(limit, _)| *limit == WaitPart::CONCURRENCY);
+        acquired.slot_wait = of_slot.map_or(Duration::ZERO, |(_, time)| *time);
+        acquired.limited_by = parts.first().map(|(limit, _)| *limit);
+        acquired.waited_for = &parts;
+        acquired.requests_per_minute = self.requests_per_minute;
+        acquired.tokens_per_minute = self.tokens_per_minute;
+        acquired.in_flight = gauges.in_flight;
+        acquired.waiting = gauges.waiting;
+        observer.acquired(&acquired);
+        Ok(permits)
+    }
+
+    /// Waits for the permits as the options of a call say.
+    ///
+    /// # Errors
+    /// When the call may not wait that long.
+    pub(super) async fn acquire_for(self, options: &CallOptions) -> Result<Permits, CallError> {
+        let provider = self.provider.clone();
+        self.acquire(Some(options)).await.map_err(|(source, limited_by)| {
+            let after = source.retry_after();
+            CallError::NoPermit { provider, source, limited_by, after }
+        })
+    }
+}
+
+/// Waits for a permit, with the options of a call if there are any. The deadline of a call counts
+/// real time, whatever the clock of the store.
+async fn wait_for(acquire: Acquire, options: Option<&CallOptions>) -> Result<Permit, AcquireError> {
+    let Some(options) = options else { return acquire.await };
+    let _waiting = options.permit_wait.as_ref().map(PermitWait::start);
+    let acquire = with_options(acquire, options).into_future();
+    match options.deadline {
+        Some(span) => timeout(span, acquire).await.unwrap_or(Err(AcquireError::TimedOut(span))),
+        None => acquire.await,
+    }
+}
+
+fn with_options(acquire: Acquire, options: &CallOptions) -> Acquire {
+    let mut acquire = acquire.caller(options.caller).priority(options.priority);
+    if let Some(tenant) = &options.tenant {
+        acquire = acquire.tenant(tenant);
+    }
+    // The deadline limits the wait even without a retry layer.
+    match options.max_wait.into_iter().chain(options.deadline).min() {
+        Some(max_wait) => acquire.max_wait(max_wait),
+        None => acquire,
+    }
 }

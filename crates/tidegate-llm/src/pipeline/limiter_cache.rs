@@ -1,166 +1,158 @@
-//! Cache of limiters by constraint, and of queues by key while they are in use.
+//! Cache of the limits of keys.
 //!
-//! Plans may carry any constraint and keys may be users, so neither is kept forever. The store
-//! keeps what was spent, and limiters that are created again continue from there.
+//! Keys may be users, so their limits are not kept forever. What was spent is in the store; the
+//! cache knows under which policies. Limits are evicted once nothing is lost with them.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tidegate::pacer::Pacer;
 use tidegate::{KeyBuf, MemoryStore};
+use tidegate_core::Time;
 
-use super::limits::Limits;
+use super::key_limits::KeyLimits;
+use crate::memory::SecondChanceMap;
 use crate::plan::Constraint;
 
-/// Maximum number of constraints cached while unused. Above it, only constraints in use are cached,
-/// at most one per command.
-const MAX_IDLE: usize = 256;
+/// Maximum number of keys cached while unused. Above it, the least recently used ones are evicted
+/// even if their buckets are not full: such a key finds its buckets again if it comes back with the
+/// constraint that it first came with, and has full ones under another.
+const MAX_IDLE: usize = 16_384;
+/// Keys examined for eviction when one is added: two, so that those that can be evicted are found
+/// sooner than others are added; more above the maximum, until one is evicted.
+const EXAMINED: usize = 2;
+const EXAMINED_ABOVE_MAX: usize = 64;
 
-/// Limiters by constraint, with a queue for each key in use.
+/// Limits by key.
 pub(super) struct LimiterCache {
     store: Arc<MemoryStore>,
-    /// Keyed by the text of the constraint, which contains all its limits.
-    entries: Mutex<HashMap<Arc<str>, CachedLimits>>,
-}
-
-/// Limiters of a constraint, with the queues in use.
-struct CachedLimits {
-    limits: Arc<Limits>,
-    queues: HashMap<KeyBuf, Queue>,
-}
-
-struct Queue {
-    pacer: Pacer,
-    users: usize,
-}
-
-/// Use of a queue. The queue is removed with its last guard; the store keeps what was spent.
-pub(super) struct QueueGuard {
-    cache: Arc<LimiterCache>,
-    constraint: Arc<str>,
-    key: KeyBuf,
-    pacer: Pacer,
-    limits: Arc<Limits>,
+    /// Limits in use have more than one reference. New references are made under the lock.
+    keys: Mutex<SecondChanceMap<KeyBuf, Arc<KeyLimits>>>,
 }
 
 impl LimiterCache {
     pub(super) fn new(store: Arc<MemoryStore>) -> Self {
-        Self { store, entries: Mutex::default() }
+        Self { store, keys: Mutex::default() }
     }
 
-    /// Returns the queue of a key under a constraint, and creates it if necessary.
-    pub(super) fn queue(self: &Arc<Self>, constraint: &Constraint, key: KeyBuf) -> QueueGuard {
-        let text: Arc<str> = constraint.to_string().into();
-        let mut entries = self.lock();
-        // Above this size no unused entries remain, so the scan stays short.
-        if entries.len() == MAX_IDLE && !entries.contains_key(&text) {
-            entries.retain(|_, cached| !cached.queues.is_empty());
+    /// Returns the limits of a key, and creates them for its first constraint if necessary. They
+    /// are in use until the result is dropped.
+    pub(super) fn limits(&self, key: KeyBuf, constraint: &Constraint) -> Arc<KeyLimits> {
+        let mut keys = self.lock();
+        if let Some(known) = keys.get(&key) {
+            return known.clone();
         }
-        let cached = entries.entry(text.clone()).or_insert_with(|| {
-            let limits = Arc::new(Limits::new(&self.store, constraint));
-            CachedLimits { limits, queues: HashMap::new() }
-        });
-        let limits = cached.limits.clone();
-        let queue = cached
-            .queues
-            .entry(key.clone())
-            .or_insert_with(|| Queue { pacer: limits.pacer(), users: 0 });
-        queue.users += 1;
-        let pacer = queue.pacer.clone();
-        QueueGuard { cache: self.clone(), constraint: text, key, pacer, limits }
+        let is_idle = |limits: &Arc<KeyLimits>| Arc::strong_count(limits) == 1;
+        let now = self.now();
+        let mut evicted =
+            keys.evict(EXAMINED, |_, limits, _| is_idle(limits) && limits.is_forgettable(now));
+        let mut has_room = keys.len() < MAX_IDLE;
+        if !has_room {
+            evicted.extend(keys.evict(EXAMINED_ABOVE_MAX, |_, limits, is_used| {
+                let is_evicted = !has_room && !is_used && is_idle(limits);
+                has_room |= is_evicted;
+                is_evicted
+            }));
+        }
+        let limits = Arc::new(KeyLimits::new(&self.store, key.clone(), constraint));
+        keys.insert(key, limits.clone());
+        drop(keys);
+        evicted.iter().for_each(|(_, limits)| limits.forget(&self.store));
+        limits
     }
 
     /// Returns the number of keys in use.
-    pub(super) fn keys(&self) -> usize {
-        self.lock().values().map(|cached| cached.queues.len()).sum()
+    pub(super) fn keys_in_use(&self) -> usize {
+        self.lock().iter().filter(|(_, limits)| Arc::strong_count(limits) > 1).count()
     }
 
-    /// Returns the number of constraints cached.
-    fn constraints(&self) -> usize {
-        self.lock().len()
+    /// Returns the time of the store.
+    pub(super) fn now(&self) -> Time {
+        self.store.now()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, CachedLimits>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, SecondChanceMap<KeyBuf, Arc<KeyLimits>>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for LimiterCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // One after the other: both take the lock.
+        let keys = self.lock().len();
+        let in_use = self.keys_in_use();
         f.debug_struct("LimiterCache")
-            .field("constraints", &self.constraints())
-            .field("keys", &self.keys())
+            .field("keys", &keys)
+            .field("keys_in_use", &in_use)
             .finish_non_exhaustive()
-    }
-}
-
-impl QueueGuard {
-    pub(super) const fn key(&self) -> &KeyBuf {
-        &self.key
-    }
-
-    pub(super) const fn pacer(&self) -> &Pacer {
-        &self.pacer
-    }
-
-    pub(super) fn limits(&self) -> &Limits {
-        &self.limits
-    }
-}
-
-impl Drop for QueueGuard {
-    fn drop(&mut self) {
-        let mut entries = self.cache.lock();
-        let too_many = entries.len() > MAX_IDLE;
-        let Some(cached) = entries.get_mut(&self.constraint) else { return };
-        if let Some(queue) = cached.queues.get_mut(&self.key) {
-            queue.users -= 1;
-            if queue.users == 0 {
-                cached.queues.remove(&self.key);
-            }
-        }
-        if too_many && cached.queues.is_empty() {
-            entries.remove(&self.constraint);
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU32;
+    use std::time::Duration;
+
+    use tidegate::clock::ManualClock;
 
     use super::*;
+    use crate::plan::Plan;
 
-    fn queue(cache: &Arc<LimiterCache>, requests: usize) -> QueueGuard {
-        let requests = u32::try_from(requests).ok().and_then(NonZeroU32::new);
-        let constraint = Constraint::per_minute(requests.unwrap_or(NonZeroU32::MIN));
-        cache.queue(&constraint, KeyBuf::from_parts(["key"]))
+    /// A cache on a clock, and a constraint of one request per second.
+    fn cache() -> (LimiterCache, ManualClock, Constraint) {
+        let clock = ManualClock::new();
+        let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+        let constraint = Constraint::per_minute(NonZeroU32::new(60).unwrap());
+        (LimiterCache::new(Arc::new(store)), clock, constraint)
+    }
+
+    /// Takes a permit for a key, which is in use until the result is dropped.
+    fn take(cache: &LimiterCache, key: usize, constraint: &Constraint) -> Arc<KeyLimits> {
+        let limits = cache.limits(KeyBuf::from_parts([key.to_string().as_str()]), constraint);
+        let (acquire, _) = limits.acquire(constraint, &Plan::default());
+        drop(acquire.now().unwrap());
+        limits.granted(cache.now());
+        limits
+    }
+
+    fn cached(cache: &LimiterCache) -> usize {
+        cache.lock().len()
     }
 
     #[test]
-    fn unused_constraints_are_evicted() {
-        let cache = Arc::new(LimiterCache::new(Arc::default()));
-        let held = queue(&cache, 1);
-        for requests in 2..10 * MAX_IDLE {
-            drop(queue(&cache, requests));
-            assert!(cache.constraints() <= MAX_IDLE, "{requests}");
+    fn idle_keys_with_full_buckets_are_evicted() {
+        let (cache, clock, constraint) = cache();
+        let held = take(&cache, 0, &constraint);
+        (1..=100).for_each(|key| drop(take(&cache, key, &constraint)));
+        assert_eq!((cached(&cache), cache.keys_in_use()), (101, 1), "no bucket is full again");
+        clock.advance(Duration::from_secs(1));
+        (101..=200).for_each(|key| drop(take(&cache, key, &constraint)));
+        assert_eq!(cached(&cache), 101, "two of the first hundred are examined for each new key");
+        assert!(Arc::ptr_eq(&held, &take(&cache, 0, &constraint)), "a key in use is not evicted");
+    }
+
+    /// A large slow bucket is remembered for as long as it takes to refill, also while the key has
+    /// a small fast one that is full.
+    #[test]
+    fn key_is_kept_until_its_largest_bucket_would_be_full() {
+        let (cache, clock, fast) = cache();
+        let slow = fast.clone().with_burst(NonZeroU32::new(10).unwrap());
+        drop(take(&cache, 0, &slow));
+        let limits = take(&cache, 0, &fast);
+        clock.advance(Duration::from_secs(9));
+        assert!(!limits.is_forgettable(cache.now()));
+        clock.advance(Duration::from_secs(1));
+        assert!(limits.is_forgettable(cache.now()));
+    }
+
+    #[test]
+    fn number_of_idle_keys_is_bounded() {
+        let (cache, _clock, constraint) = cache();
+        for key in 0..MAX_IDLE + 1_000 {
+            drop(take(&cache, key, &constraint));
         }
-        let again = queue(&cache, 1);
-        assert!(Arc::ptr_eq(&held.limits, &again.limits), "an entry in use is not evicted");
-        assert_eq!(cache.keys(), 1);
-    }
-
-    #[test]
-    fn above_the_maximum_only_constraints_in_use_are_cached() {
-        let cache = Arc::new(LimiterCache::new(Arc::default()));
-        let mut held: Vec<_> = (1..=3 * MAX_IDLE).map(|n| queue(&cache, n)).collect();
-        assert_eq!(cache.constraints(), held.len());
-        let rest = held.split_off(2 * MAX_IDLE);
-        drop(rest);
-        assert_eq!(cache.constraints(), held.len());
-        drop(held);
-        assert_eq!(cache.constraints(), MAX_IDLE);
-        assert_eq!(cache.keys(), 0);
+        assert_eq!(cached(&cache), MAX_IDLE);
+        let again = cache.limits(KeyBuf::from_parts(["0"]), &constraint);
+        let (acquire, _) = again.acquire(&constraint, &Plan::default());
+        assert!(acquire.now().is_err(), "an evicted key finds its bucket again");
     }
 }

@@ -13,7 +13,7 @@ use super::constraint::Constraint;
 use super::inference::Inference;
 use super::raw::RawConstraint;
 use super::tier::{FREE, TierTable, tier_name};
-use super::violation::InvalidSettings;
+use super::violation::{Checks, InvalidSettings, Rule};
 use super::{ConstraintSource, Plan};
 
 /// Model of requests that do not name one.
@@ -72,7 +72,8 @@ impl PlanRequest {
         self
     }
 
-    /// Sets the tier. Default: `free`.
+    /// Sets the tier, which must be in the tier table if that has tiers of the provider. Default:
+    /// `free`.
     pub fn tier(mut self, name: &str) -> Self {
         self.tier = Some(name.to_owned());
         self
@@ -127,7 +128,7 @@ impl PlanRequest {
         self.endpoint.as_ref().map(Endpoint::as_str)
     }
 
-    pub(super) fn model_or_default(&self) -> &str {
+    pub(crate) fn model_or_default(&self) -> &str {
         self.model_name().unwrap_or(DEFAULT_MODEL)
     }
 }
@@ -148,12 +149,20 @@ impl PlanRequest {
 /// assert_eq!(planner.plan(&request.rate_limits(limits))?.source, ConstraintSource::Override);
 /// # Ok::<(), tidegate_llm::plan::InvalidSettings>(())
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone)]
 #[must_use]
 pub struct Planner {
     capabilities: Arc<HashMap<Provider, Arc<Capability>>>,
     tiers: Arc<ArcSwap<TierTable>>,
     inference: Inference,
+}
+
+impl Default for Planner {
+    /// Creates a planner without capabilities, with the [shipped](TierTable::shipped) tier table.
+    fn default() -> Self {
+        let tiers = Arc::new(ArcSwap::from_pointee(TierTable::shipped().clone()));
+        Self { capabilities: Arc::default(), tiers, inference: Inference::default() }
+    }
 }
 
 impl Planner {
@@ -177,7 +186,7 @@ impl Planner {
     }
 
     /// Replaces the tier table for all clones. A concurrent [`plan`](Self::plan) uses either the
-    /// old or the new table. The initial table is empty.
+    /// old or the new table. Default: [`TierTable::shipped`].
     pub fn replace_tiers(&self, table: TierTable) {
         self.tiers.store(Arc::new(table));
     }
@@ -185,7 +194,7 @@ impl Planner {
     /// Returns the plan for a request.
     ///
     /// # Errors
-    /// Lists all violations in its `rate_limits`.
+    /// Lists all violations in its `rate_limits`, or the known tiers if its tier is none of them.
     pub fn plan(&self, request: &PlanRequest) -> Result<Plan, InvalidSettings> {
         if let Some(limits) = &request.rate_limits {
             return Ok(Plan::constrained(override_constraint(limits)?, ConstraintSource::Override));
@@ -197,7 +206,9 @@ impl Planner {
         if let Some(constraint) = known {
             return Ok(Plan::constrained(constraint, ConstraintSource::Capability));
         }
-        if let Some(constraint) = self.tiers.load().get(&provider, &tier, model) {
+        let table = self.tiers.load();
+        check_tier(&table, &provider, &tier)?;
+        if let Some(constraint) = table.get(&provider, &tier, model) {
             return Ok(Plan::constrained(constraint.clone(), ConstraintSource::Tier));
         }
         Ok(Plan::constrained(default_constraint(&provider), ConstraintSource::Default))
@@ -220,6 +231,18 @@ fn override_constraint(limits: &RawConstraint) -> Result<Constraint, InvalidSett
     let mut limits = limits.clone();
     limits.requests_per_minute.get_or_insert(DEFAULT_REQUESTS.into());
     Constraint::try_new(&limits)
+}
+
+/// Rejects a tier that is not in the table, if the table has tiers of the provider. `free` is the
+/// tier of requests that name none, so it need not be in the table.
+fn check_tier(table: &TierTable, provider: &Provider, tier: &str) -> Result<(), InvalidSettings> {
+    let known = table.tiers(provider);
+    let mut checks = Checks::default();
+    if tier != FREE && !known.is_empty() && !known.iter().any(|known| known == tier) {
+        let rule = Rule::UnknownTier { provider: provider.to_string(), known: known.join(", ") };
+        checks.reject("tier", &tier, rule);
+    }
+    checks.finish(())
 }
 
 /// Returns the constraint when no source has one.

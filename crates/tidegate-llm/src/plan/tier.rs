@@ -1,37 +1,68 @@
 //! Table of limits by account tier.
 //!
 //! Providers raise limits with an account's tier and change them at any time. Therefore the table
-//! is data that can be replaced at run time. It ships empty, since users would trust numbers that
-//! have no dated public source.
+//! is data with a source and a date in each row, and can be replaced at run time. The shipped one
+//! leaves out every number without a dated public source.
 
-use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 use tidegate_providers::Provider;
 
 use super::constraint::Constraint;
+use crate::rate_limit::ModelPattern;
 
-/// Tier of requests without a tier, or with a tier that is not in the table.
+/// Tier of requests that name none.
 pub(super) const FREE: &str = "free";
 
+/// The rows that are shipped. The date in the name is that of the last review.
+const SHIPPED: &str = include_str!("../../data/tiers-2026-11-18.json");
+
 /// Normalises the name of a tier, which is case-insensitive.
-pub(super) fn tier_name(name: &str) -> String {
+pub(crate) fn tier_name(name: &str) -> String {
     name.trim().to_lowercase()
 }
 
-/// A row of the table, as written in a file.
+/// A row of a [`TierTable`], as written in a file: the limits of a model, or of all models that
+/// match a pattern, in one tier of a provider.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TierRow {
-    provider: String,
-    tier: String,
-    /// Model; `None` is all models without a row of their own.
+#[non_exhaustive]
+pub struct TierRow {
+    /// Name of the provider.
+    pub provider: String,
+    /// Name of the tier.
+    pub tier: String,
+    /// Name of a model, in which `*` matches any characters; `None` is all models without a row of
+    /// their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    model: Option<String>,
-    constraint: Constraint,
-    /// Where the limits are published, and the date. Informational.
+    pub model: Option<String>,
+    /// The limits.
+    pub constraint: Constraint,
+    /// Where the limits are published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    source: Option<String>,
+    pub source: Option<String>,
+    /// When they were read there, such as `2026-09-24`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub date: Option<String>,
+}
+
+impl TierRow {
+    /// Returns the pattern of the models that the row is for.
+    #[must_use]
+    pub fn pattern(&self) -> &str {
+        self.model.as_deref().unwrap_or("*")
+    }
+
+    /// Returns whether a pattern matches all models that the row is for.
+    #[must_use]
+    pub fn is_within(&self, pattern: &str) -> bool {
+        ModelPattern::new(pattern).matches(self.pattern())
+    }
+
+    fn is_of(&self, provider: &Provider, tier: &str) -> bool {
+        Provider::new(&self.provider) == *provider && tier_name(&self.tier) == tier_name(tier)
+    }
 }
 
 /// Limits by provider, tier and model.
@@ -40,18 +71,18 @@ struct TierRow {
 /// use tidegate_llm::plan::TierTable;
 /// let table: TierTable = serde_json::from_str(r#"{ "tiers": [
 ///     { "provider": "gemini", "tier": "free", "constraint": { "requests_per_minute": 5 } },
-///     { "provider": "gemini", "tier": "tier_2", "model": "gemini-2.0-flash",
-///       "constraint": { "requests_per_minute": 1000, "tokens_per_minute": 4000000 } }
+///     { "provider": "gemini", "tier": "tier_2", "model": "gemini-2.0-flash*",
+///       "constraint": { "requests_per_minute": 1000, "input_tokens_per_minute": 4000000 } }
 /// ] }"#)?;
-/// let found = table.get(&"gemini".into(), "Tier_2", "gemini-2.0-flash");
+/// let found = table.get(&"gemini".into(), "Tier_2", "gemini-2.0-flash-001");
 /// assert_eq!(found.unwrap().requests_per_minute().unwrap().get(), 1_000);
+/// assert_eq!(table.tiers(&"gemini".into()), ["free", "tier_2"]);
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Rows", into = "Rows")]
 pub struct TierTable {
     rows: Vec<TierRow>,
-    tiers: HashMap<(Provider, String), BTreeMap<Option<String>, usize>>,
 }
 
 /// Form of the table in a file: a key with a list, since TOML has no top-level lists.
@@ -62,14 +93,51 @@ struct Rows {
 }
 
 impl TierTable {
-    /// Returns the limits of a model in a tier. Unknown tiers count as `free`. A row for the model
-    /// takes precedence over a row for all models.
+    /// Returns the table that is shipped, for Gemini, OpenAI and Anthropic. Each row has a source
+    /// and a date. Models without such a row are not in it.
+    ///
+    /// ```
+    /// use tidegate_llm::plan::TierTable;
+    /// let found = TierTable::shipped().get(&"openai".into(), "tier_1", "gpt-4o");
+    /// assert_eq!(found.unwrap().tokens_per_minute().unwrap().get(), 30_000);
+    /// ```
+    #[must_use]
+    pub fn shipped() -> &'static Self {
+        // A test reads the file, so it is valid.
+        static TABLE: LazyLock<TierTable> =
+            LazyLock::new(|| serde_json::from_str(SHIPPED).unwrap_or_default());
+        &TABLE
+    }
+
+    /// Returns the limits of a model in a tier. If several patterns match the model, the most
+    /// specific one applies.
     #[must_use]
     pub fn get(&self, provider: &Provider, tier: &str, model: &str) -> Option<&Constraint> {
-        let of = |tier: String| self.tiers.get(&(provider.clone(), tier));
-        let models = of(tier_name(tier)).or_else(|| of(FREE.to_owned()))?;
-        let index = models.get(&Some(model.to_lowercase())).or_else(|| models.get(&None))?;
-        self.rows.get(*index).map(|row| &row.constraint)
+        self.row(provider, tier, model).map(|row| &row.constraint)
+    }
+
+    /// Returns the row of [`get`](Self::get).
+    #[must_use]
+    pub fn row(&self, provider: &Provider, tier: &str, model: &str) -> Option<&TierRow> {
+        let pattern = |row: &TierRow| ModelPattern::new(row.pattern());
+        let rows = self.rows(provider, tier).into_iter().filter(|row| pattern(row).matches(model));
+        rows.max_by_key(|row| pattern(row).specificity())
+    }
+
+    /// Returns the rows of a tier.
+    #[must_use]
+    pub fn rows(&self, provider: &Provider, tier: &str) -> Vec<&TierRow> {
+        self.rows.iter().filter(|row| row.is_of(provider, tier)).collect()
+    }
+
+    /// Returns the tiers of a provider, sorted by name; empty if the table has none.
+    #[must_use]
+    pub fn tiers(&self, provider: &Provider) -> Vec<String> {
+        let rows = self.rows.iter().filter(|row| Provider::new(&row.provider) == *provider);
+        let mut tiers: Vec<_> = rows.map(|row| tier_name(&row.tier)).collect();
+        tiers.sort();
+        tiers.dedup();
+        tiers
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -82,24 +150,54 @@ impl TryFrom<Rows> for TierTable {
 
     /// Rejects duplicate rows for the same provider, tier and model.
     fn try_from(rows: Rows) -> Result<Self, String> {
-        let mut table = Self { rows: rows.tiers, tiers: HashMap::new() };
-        for (index, row) in table.rows.iter().enumerate() {
-            let (provider, tier) = (Provider::new(&row.provider), tier_name(&row.tier));
-            let model = row.model.as_deref().map(str::to_lowercase);
-            let models = table.tiers.entry((provider.clone(), tier.clone())).or_default();
-            if models.insert(model.clone(), index).is_some() {
-                let model = model.as_deref().unwrap_or("all models");
+        let rows = rows.tiers;
+        for (index, row) in rows.iter().enumerate() {
+            let provider = Provider::new(&row.provider);
+            let pattern = ModelPattern::new(row.pattern());
+            let same = |other: &TierRow| {
+                other.is_of(&provider, &row.tier) && ModelPattern::new(other.pattern()) == pattern
+            };
+            if rows[..index].iter().any(same) {
+                let tier = tier_name(&row.tier);
+                let model = row.model.as_ref().map_or("all models", |_| pattern.as_str());
                 return Err(format!(
                     "two rows for provider {provider}, tier {tier} and {model}: keep one of them"
                 ));
             }
         }
-        Ok(table)
+        Ok(Self { rows })
     }
 }
 
 impl From<TierTable> for Rows {
     fn from(table: TierTable) -> Self {
         Self { tiers: table.rows }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row without a source and a date must not be shipped.
+    #[test]
+    fn every_shipped_row_has_a_source_and_a_date() {
+        let table: TierTable = serde_json::from_str(SHIPPED).unwrap();
+        assert_eq!(*TierTable::shipped(), table);
+        for row in &table.rows {
+            let source = row.source.as_deref().unwrap();
+            assert!(source.starts_with("https://"), "{row:?}");
+            let date = row.date.as_deref().unwrap();
+            let month: jiff::civil::Date = format!("{date}-01")[..10].parse().unwrap();
+            assert!(month.year() >= 2025, "{row:?}");
+            assert!(row.model.is_some(), "providers publish limits by model: {row:?}");
+        }
+        for (provider, tiers) in [
+            ("gemini", vec!["free", "tier_1", "tier_2", "tier_3"]),
+            ("openai", vec!["tier_1", "tier_2", "tier_3", "tier_4", "tier_5"]),
+            ("anthropic", vec!["build", "scale", "start"]),
+        ] {
+            assert_eq!(table.tiers(&Provider::new(provider)), tiers);
+        }
     }
 }

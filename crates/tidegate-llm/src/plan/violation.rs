@@ -31,6 +31,9 @@ pub(crate) enum Rule {
     Missing,
     #[error("must have at most {0} items")]
     TooMany(usize),
+    /// A tier that is not in the tier table.
+    #[error("is not a tier of {provider}; known tiers are {known}")]
+    UnknownTier { provider: String, known: String },
     #[error("must name providers, such as \"anthropic\" or \"anthropic/claude-sonnet\"")]
     Target,
 }

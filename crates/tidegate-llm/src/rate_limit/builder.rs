@@ -22,7 +22,7 @@ use super::wait_log::WaitLog;
 use crate::call::LimitScope;
 use crate::memory::MemoryBudget;
 use crate::plan::{Constraint, ConstraintSource};
-use crate::telemetry::{Observer, tracing_observer};
+use crate::telemetry::{Observer, Observers};
 
 /// Builder for an [`Account`].
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub struct AccountBuilder {
     accounting: Option<TokenAccounting>,
     margin: u32,
     ramp: Option<Ramp>,
-    observer: Option<Arc<dyn Observer>>,
+    observers: Observers,
     waits: WaitLog,
     all_keys: Option<AllKeys>,
     memory: MemoryBudget,
@@ -57,7 +57,7 @@ impl AccountBuilder {
             accounting: None,
             margin: MARGIN,
             ramp: None,
-            observer: None,
+            observers: Observers::default(),
             waits: WaitLog::each_call(),
             all_keys: None,
             memory: MemoryBudget::unlimited(),
@@ -150,9 +150,10 @@ impl AccountBuilder {
         self
     }
 
-    /// Sets the observer of events. Default: [`tracing_observer`].
+    /// Adds an observer. Default: [`tracing_observer`](crate::telemetry::tracing_observer), if none
+    /// is added.
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.observer = Some(observer);
+        self.observers.add(observer);
         self
     }
 
@@ -187,7 +188,7 @@ impl AccountBuilder {
             model_params,
             margin: self.margin,
             ramp: ArcSwapOption::from(self.ramp.map(Arc::new)),
-            observer: self.observer.unwrap_or_else(tracing_observer),
+            observer: self.observers.get().clone(),
             waits: self.waits,
             groups: self.groups,
             all_keys: self.all_keys,

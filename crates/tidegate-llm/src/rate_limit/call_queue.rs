@@ -37,7 +37,7 @@ use super::reservation::{
     CallGrant, DailyLimits, Estimate, LimitCharge, ObservedDimension, Reservation,
 };
 use super::token_accounting::{Amounts, OutputCharge, TokenAccounting};
-use crate::call::{CallError, LimitScope, OutgoingCall};
+use crate::call::{CallError, LimitScope, OutgoingCall, PermitWait};
 use crate::memory::{MemoryCharge, SecondChanceMap};
 use crate::telemetry::{Acquired, Stage, StageGuard};
 use acquire::Admitted;
@@ -132,8 +132,25 @@ impl CallQueue {
         self.clock.now()
     }
 
-    /// Waits until a call may be sent.
+    /// Waits until a call may be sent, and notifies the observer.
     pub(super) async fn reserve(
+        self: &Arc<Self>,
+        model: &str,
+        call: &impl OutgoingCall,
+    ) -> Result<Reservation, CallError> {
+        let _waiting = call.options().permit_wait.as_ref().map(PermitWait::start);
+        let reserved = self.wait_for_reservation(model, call).await;
+        match &reserved {
+            Ok(reservation) => self.notify_reserved(reservation),
+            Err(error) if error.is_refusal() => {
+                self.settings.observer.refused(self.scope.provider(), error.refused_by());
+            }
+            Err(_) => {}
+        }
+        reserved
+    }
+
+    async fn wait_for_reservation(
         self: &Arc<Self>,
         model: &str,
         call: &impl OutgoingCall,
@@ -196,10 +213,7 @@ impl CallQueue {
             minimum: TokenAccounting::minimum(rule, demand.expectation.input, demand.max_output),
         };
         let extra_input = call.extra_input();
-        let reservation =
-            Reservation::new(self.clone(), model_limits, grant, estimate, extra_input);
-        self.notify_observer(&reservation);
-        Ok(reservation)
+        Ok(Reservation::new(self.clone(), model_limits, grant, estimate, extra_input))
     }
 
     /// Records the end of a call sent at `sent_at`.
@@ -247,23 +261,24 @@ impl CallQueue {
         Ok(taken)
     }
 
-    /// Notifies the observer of a granted reservation.
-    fn notify_observer(&self, reservation: &Reservation) {
+    /// Notifies the observer of a granted reservation, and logs its wait.
+    fn notify_reserved(&self, reservation: &Reservation) {
         let parts = reservation.waited_for();
         let gauges = self.pacer.gauges();
         let mut acquired = Acquired::new(self.scope.provider(), &self.key);
         acquired.estimated_tokens = reservation.reserved_tokens();
         acquired.wait = reservation.waited();
         acquired.token_wait = reservation.waited_for_tokens();
-        acquired.limited_by = parts.first().map(|(name, _)| *name);
+        acquired.slot_wait = reservation.waited_for_slot();
+        acquired.waited_for = &parts;
+        acquired.limited_by = reservation.limited_by();
         acquired.requests_per_minute = reservation.allowed(Dimension::Requests);
         acquired.tokens_per_minute = reservation.allowed(Dimension::Tokens);
         acquired.in_flight = gauges.in_flight;
         acquired.waiting = gauges.waiting;
         self.settings.observer.acquired(&acquired);
-        if !acquired.wait.is_zero() {
-            self.settings.waits.waited(&self.scope, acquired.wait, self.now());
-        }
+        let waits = (acquired.rate_wait(), acquired.slot_wait);
+        self.settings.waits.waited(&self.scope, waits, self.now());
     }
 
     /// Corrects limits by what a provider reported in response headers or an error.
@@ -348,10 +363,13 @@ impl CallQueue {
         let kept = configured.of(model, endpoint).flat_map(|set| {
             set.trackers.iter().filter(|tracker| !self.is_replaced(tracker, &reported, set))
         });
-        let mut trackers = kept.chain([model_limits.gate()]).chain(&reported).cloned().collect();
+        let mut trackers: SmallVec<[_; INLINE]> =
+            kept.chain([model_limits.gate()]).chain(&reported).cloned().collect();
         if let Some(all_keys) = &self.settings.all_keys {
             all_keys.add_to(&mut trackers);
         }
+        // Of a wait for both, the part for requests is what goes beyond the tokens (R97).
+        trackers.sort_by_key(|tracker| !tracker.counts_tokens());
         trackers
     }
 

@@ -15,7 +15,7 @@ pub struct AccountLimits {
     pub(super) all: Option<(Constraint, ConstraintSource)>,
     pub(super) endpoints: HashMap<Endpoint, Constraint>,
     /// Most specific first.
-    pub(super) models: Vec<(ModelPattern, Constraint)>,
+    pub(super) models: Vec<(ModelPattern, Constraint, ConstraintSource)>,
     /// Ceiling over all callers' keys, in requests and tokens per minute, where configured.
     pub(super) all_keys: (Option<NonZeroU32>, Option<NonZeroU32>),
 }
@@ -45,11 +45,27 @@ impl AccountLimits {
     /// characters. Case is ignored. If several patterns match a model, the most specific one
     /// applies: exact names before patterns, then the longest.
     #[must_use]
-    pub fn model(mut self, pattern: &str, constraint: Constraint) -> Self {
+    pub fn model(self, pattern: &str, constraint: Constraint) -> Self {
+        self.model_limits(pattern, constraint, ConstraintSource::Override)
+    }
+
+    /// Sets limits of a tier table for the models that match `pattern`, as [`model`](Self::model)
+    /// does. Limits that the provider reports replace them.
+    #[must_use]
+    pub fn tier_model(self, pattern: &str, constraint: Constraint) -> Self {
+        self.model_limits(pattern, constraint, ConstraintSource::Tier)
+    }
+
+    fn model_limits(
+        mut self,
+        pattern: &str,
+        constraint: Constraint,
+        source: ConstraintSource,
+    ) -> Self {
         let pattern = ModelPattern::new(pattern);
-        self.models.retain(|(known, _)| *known != pattern);
-        self.models.push((pattern, constraint));
-        self.models.sort_by(|(one, _), (other, _)| {
+        self.models.retain(|(known, ..)| *known != pattern);
+        self.models.push((pattern, constraint, source));
+        self.models.sort_by(|(one, ..), (other, ..)| {
             other.specificity().cmp(&one.specificity()).then_with(|| one.cmp(other))
         });
         self
@@ -77,7 +93,7 @@ impl AccountLimits {
     /// Number of limits; each has its own bucket.
     pub(super) fn count(&self) -> usize {
         let all = self.all.iter().map(|(constraint, _)| constraint);
-        let models = self.models.iter().map(|(_, constraint)| constraint);
+        let models = self.models.iter().map(|(_, constraint, _)| constraint);
         all.chain(self.endpoints.values()).chain(models).map(count).sum()
     }
 

@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 /// A model name in which `*` matches any characters, including none. Case is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct ModelPattern(Arc<str>);
+pub(crate) struct ModelPattern(Arc<str>);
 
 impl ModelPattern {
-    pub(super) fn new(text: &str) -> Self {
+    pub(crate) fn new(text: &str) -> Self {
         Self(text.trim().to_lowercase().into())
     }
 
     /// Returns whether the pattern matches exactly one name.
-    pub(super) fn is_exact(&self) -> bool {
+    pub(crate) fn is_exact(&self) -> bool {
         !self.0.contains('*')
     }
 
     /// Returns whether `model` matches.
-    pub(super) fn matches(&self, model: &str) -> bool {
+    pub(crate) fn matches(&self, model: &str) -> bool {
         let model = model.to_lowercase();
         let mut parts = self.0.split('*');
         let Some(mut rest) = parts.next().and_then(|first| model.strip_prefix(first)) else {
@@ -39,12 +39,12 @@ impl ModelPattern {
     }
 
     /// Sort key: of several matching patterns, the largest applies.
-    pub(super) fn specificity(&self) -> (bool, usize) {
+    pub(crate) fn specificity(&self) -> (bool, usize) {
         (self.is_exact(), self.0.bytes().filter(|byte| *byte != b'*').count())
     }
 
     /// Returns the pattern in lower case.
-    pub(super) fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }

@@ -4,6 +4,7 @@ mod refusal;
 mod text_counter;
 mod usage_so_far;
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tidegate::pacer::{Permit, PermitOutcome, WaitPart};
 use tidegate_core::Time;
 use tidegate_providers::{Class, Dimension, Event, ReportedLimits, Usage};
 
-use usage_so_far::UsageSoFar;
+pub(crate) use usage_so_far::UsageSoFar;
 
 use super::call_queue::{CallQueue, INLINE};
 use super::charge_inference::SentCall;
@@ -21,7 +22,7 @@ use super::limit_tracker::{ChargeMark, LimitKind, LimitTracker};
 use super::limit_view::ReportOrigin;
 use super::model_limits::{Epoch, ModelLimits};
 use super::token_accounting::{Amounts, OutputCharge, TokenAccounting};
-use crate::call::{CallError, ExtraInput};
+use crate::call::{CallError, ExtraInput, ResponsePermit};
 use crate::telemetry::{Stage, StageGuard};
 
 /// A longer `Retry-After` is treated as an exhausted quota, not as a wait.
@@ -176,25 +177,35 @@ impl Reservation {
         self.call.as_ref().map_or(Duration::ZERO, |call| call.grant.permit.waited())
     }
 
-    /// Returns what the call waited for, by dimension name or `concurrency`, longest first.
+    /// Returns what the call waited for, by dimension name or `concurrency`, longest first. A part
+    /// for requests is the time beyond the wait for tokens.
     #[must_use]
     pub fn waited_for(&self) -> Vec<(&'static str, Duration)> {
         let Some(call) = &self.call else { return Vec::new() };
-        call.grant
-            .permit
-            .wait_parts()
-            .iter()
-            .map(|part| (call.name_of(&part.limit), part.time))
-            .collect()
+        name_parts(call.grant.permit.wait_parts(), |limit| call.name_of(limit))
+    }
+
+    /// Returns the limit that the call waited for longest, if it waited.
+    pub(super) fn limited_by(&self) -> Option<&'static str> {
+        self.waited_for().first().map(|(name, _)| *name)
     }
 
     /// Part of the wait that was for tokens.
     pub(super) fn waited_for_tokens(&self) -> Duration {
+        self.waited_where(|call, limit| {
+            call.charge_to(limit).is_some_and(|charge| charge.tracker.counts_tokens())
+        })
+    }
+
+    /// Part of the wait that was for a slot.
+    pub(super) fn waited_for_slot(&self) -> Duration {
+        self.waited_where(|_, limit| limit == WaitPart::CONCURRENCY)
+    }
+
+    fn waited_where(&self, is_meant: impl Fn(&ActiveCall, &str) -> bool) -> Duration {
         let Some(call) = &self.call else { return Duration::ZERO };
         let parts = call.grant.permit.wait_parts().iter();
-        let counts_tokens =
-            |limit| call.charge_to(limit).is_some_and(|charge| charge.tracker.counts_tokens());
-        parts.filter(|part| counts_tokens(&*part.limit)).map(|part| part.time).sum()
+        parts.filter(|part| is_meant(call, &part.limit)).map(|part| part.time).sum()
     }
 
     /// Returns the reserved tokens, input and output.
@@ -432,6 +443,20 @@ impl ActiveCall {
     }
 }
 
+impl ResponsePermit for Reservation {
+    fn record_event(&mut self, event: &Event) {
+        self.record_event(event);
+    }
+
+    fn complete(self: Box<Self>, usage: Option<Usage>) {
+        Self::complete(*self, usage);
+    }
+
+    fn interrupted(self: Box<Self>, error: &CallError, usage: Option<Usage>) {
+        Self::interrupted(*self, error, usage);
+    }
+}
+
 impl Drop for Reservation {
     /// The caller is gone: charges what was received, or what was expected if nothing was, but
     /// never more than the provider admits, so a cancelled call cannot lock others out.
@@ -452,4 +477,21 @@ impl fmt::Debug for Reservation {
             .field("tokens", &self.reserved_tokens())
             .finish_non_exhaustive()
     }
+}
+
+/// Returns the parts of a wait with the names of their limits, longest first.
+pub(crate) fn name_parts(
+    parts: &[WaitPart],
+    name_of: impl Fn(&str) -> &'static str,
+) -> Vec<(&'static str, Duration)> {
+    let mut named: Vec<(&'static str, Duration)> = Vec::new();
+    for part in parts {
+        let name = name_of(&part.limit);
+        match named.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, time)) => *time += part.time,
+            None => named.push((name, part.time)),
+        }
+    }
+    named.sort_by_key(|(_, time)| Reverse(*time));
+    named
 }

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use tidegate::pacer::AcquireError;
+use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::account::Account;
+use super::reservation::Reservation;
 use crate::call::ready::{self, CallFuture};
 use crate::call::{CallError, CallResponse, OutgoingCall};
 
@@ -72,11 +75,13 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: R) -> Self::Future {
+    fn call(&mut self, mut request: R) -> Self::Future {
         let Self { inner, account, model } = self.clone();
         Box::pin(async move {
+            let began = Instant::now();
             let name = request.model().unwrap_or(&model);
-            let mut reservation = account.reserve(name, &request).await?;
+            let reservation = account.reserve(name, &request).await?;
+            let mut reservation = within_deadline(reservation, &mut request, began, &account)?;
             match ready::call(inner, request).await {
                 Ok(mut response) => {
                     reservation.response_started(response.reported_limits());
@@ -87,4 +92,24 @@ where
             }
         })
     }
+}
+
+/// Takes the wait off the deadline of a call that `began` then. If nothing is left, the call is not
+/// sent.
+fn within_deadline(
+    reservation: Reservation,
+    request: &mut impl OutgoingCall,
+    began: Instant,
+    account: &Account,
+) -> Result<Reservation, CallError> {
+    let options = request.options_mut();
+    let Some(deadline) = options.deadline else { return Ok(reservation) };
+    let left = deadline.saturating_sub(began.elapsed());
+    if !left.is_zero() {
+        options.shorten(left);
+        return Ok(reservation);
+    }
+    let (source, limited_by) = (AcquireError::TimedOut(deadline), reservation.limited_by());
+    let provider = account.provider().clone();
+    Err(reservation.failed(CallError::NoPermit { provider, source, limited_by, after: None }))
 }

@@ -1,4 +1,5 @@
-//! Log lines for waits: one per call in a library, one per minute and scope in a server.
+//! Log lines for waits: one per call in a library, one per minute and scope in a server. Waits for
+//! the rate and for a concurrency slot have lines of their own.
 
 use std::collections::HashMap;
 use std::mem;
@@ -19,7 +20,14 @@ const MAX_SCOPES: usize = 64;
 #[derive(Clone, Debug)]
 pub(super) struct WaitLog {
     /// `None` logs each wait.
-    summaries: Option<Arc<Mutex<WaitsByScope>>>,
+    summaries: Option<Arc<Mutex<Summaries>>>,
+}
+
+/// Waits since the last log lines: for the rate, and for a concurrency slot.
+#[derive(Debug, Default)]
+struct Summaries {
+    rate: WaitsByScope,
+    slot: WaitsByScope,
 }
 
 #[derive(Debug, Default)]
@@ -48,32 +56,50 @@ impl WaitLog {
         Self { summaries: Some(Arc::default()) }
     }
 
-    /// Records that a call of `scope` waited.
-    pub(super) fn waited(&self, scope: &LimitScope, wait: Duration, now: Time) {
+    /// Records how long a call of `scope` waited for the rate, and for a concurrency slot. A call
+    /// that waited for both has a line for each. A slot is no rate limit: a full queue of slow calls
+    /// is normal, so its line is not a warning.
+    pub(super) fn waited(&self, scope: &LimitScope, (rate, slot): (Duration, Duration), now: Time) {
         let provider = scope.provider();
         let Some(summaries) = &self.summaries else {
-            let seconds = wait.as_secs_f64();
-            tracing::warn!(
-                "Rate limited for provider '{provider}'. Waited {seconds:.2}s for token."
-            );
+            let (rate_seconds, slot_seconds) = (rate.as_secs_f64(), slot.as_secs_f64());
+            if !rate.is_zero() {
+                tracing::warn!(
+                    "Rate limited for provider '{provider}'. Waited {rate_seconds:.2}s for token."
+                );
+            }
+            if !slot.is_zero() {
+                tracing::info!(
+                    "Concurrency limited for provider '{provider}'. Waited {slot_seconds:.2}s for \
+                     a slot."
+                );
+            }
             return;
         };
         let mut summaries = summaries.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((WaitSummary { count, worst, .. }, is_other)) = summaries.record(scope, wait, now)
-        else {
-            return;
-        };
+        let rate = summaries.rate.line(scope, rate, now);
+        let slot = summaries.slot.line(scope, slot, now);
         drop(summaries);
-        let worst = worst.as_secs_f64();
-        let scope = if is_other { "others".to_owned() } else { scope.to_string() };
-        tracing::warn!(
-            %scope,
-            "Rate limited for provider '{provider}': {count} calls waited, {worst:.2}s at worst."
-        );
+        if let Some((scope, waits)) = rate {
+            tracing::warn!(%scope, "Rate limited for provider '{provider}': {waits}.");
+        }
+        if let Some((scope, waits)) = slot {
+            tracing::info!(%scope, "Concurrency limited for provider '{provider}': {waits}.");
+        }
     }
 }
 
 impl WaitsByScope {
+    /// Records a wait, if it is one. Returns the scope and the summary to log now, if one is due.
+    fn line(&mut self, scope: &LimitScope, wait: Duration, now: Time) -> Option<(String, String)> {
+        if wait.is_zero() {
+            return None;
+        }
+        let (WaitSummary { count, worst, .. }, is_other) = self.record(scope, wait, now)?;
+        let scope = if is_other { "others".to_owned() } else { scope.to_string() };
+        Some((scope, format!("{count} calls waited, {:.2}s at worst", worst.as_secs_f64())))
+    }
+
     /// Records a wait. Returns the summary to log now, if one is due, and whether it is that of the
     /// other scopes.
     fn record(

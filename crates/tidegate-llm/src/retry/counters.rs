@@ -49,7 +49,7 @@ impl Counters {
         let counter = match reason {
             Reason::NotRetryable => &self.not_retryable,
             Reason::NoAttemptsLeft => &self.exhausted,
-            Reason::Deadline | Reason::NotAdmitted => &self.out_of_time,
+            Reason::Deadline | Reason::Refused => &self.out_of_time,
             Reason::Unreachable => &self.unreachable,
             Reason::ServerDelayTooLong => &self.server_delay_too_long,
             Reason::Budget => &self.budget_denials,

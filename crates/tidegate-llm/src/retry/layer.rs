@@ -1,13 +1,15 @@
 //! The retry layer.
 
+use std::future::poll_fn;
 use std::ops::RangeInclusive;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use tidegate_providers::Provider;
-use tokio::time::timeout;
+use tokio::time::sleep;
 use tower_layer::Layer;
 use tracing::Instrument as _;
 
@@ -16,7 +18,7 @@ use super::policy::Policy;
 use super::random::Random;
 use super::run::{Attempt, TimeBudget, run_within};
 use super::service::Retry;
-use crate::call::{CallError, ConnectionFailure, OutgoingCall};
+use crate::call::{CallError, ConnectionFailure, OutgoingCall, PermitWait};
 use crate::rate_limit::Account;
 use crate::telemetry::Observer;
 
@@ -152,9 +154,10 @@ impl RetryLayer {
         self.with(|policy| policy.random = random)
     }
 
-    /// Sets the observer. Default: [`tracing_observer`](crate::telemetry::tracing_observer).
+    /// Adds an observer. Default: [`tracing_observer`](crate::telemetry::tracing_observer), if none
+    /// is added.
     pub fn observer(self, observer: Arc<dyn Observer>) -> Self {
-        self.with(|policy| policy.observer = observer)
+        self.with(|policy| policy.observers.add(observer))
     }
 
     fn with(mut self, set: impl FnOnce(&mut Policy)) -> Self {
@@ -207,10 +210,11 @@ impl RetryLayer {
             let mut request = request.clone();
             let options = request.options_mut();
             options.max_wait = max_wait;
-            if let Some(left) = left {
+            let limit = left.map(|left| {
                 options.shorten(left);
-            }
-            within(left, provider, attempt(request))
+                (left, options.permit_wait.insert(PermitWait::default()).clone())
+            });
+            within(limit, provider, attempt(request))
         };
         let span = tracing::debug_span!("llm.call", function = &*policy.function);
         Ok(run_within(policy, time, attempt).instrument(span).await?)
@@ -226,16 +230,25 @@ impl<S> Layer<S> for RetryLayer {
     }
 }
 
-/// Cancels an attempt that does not complete in the remaining time.
+/// Cancels an attempt that does not complete in the remaining time. While it waits for a permit, the
+/// queue ends it, with an error that names the limit: the provider has not timed out.
 async fn within<T>(
-    left: Option<Duration>,
+    limit: Option<(Duration, PermitWait)>,
     provider: &Provider,
     response: impl Future<Output = Result<T, CallError>>,
 ) -> Result<T, CallError> {
-    let response = pin!(response);
-    let Some(left) = left else { return response.await };
-    timeout(left, response).await.unwrap_or_else(|late| {
-        let (provider, source) = (provider.clone(), Some(late.into()));
-        Err(CallError::Connection { provider, kind: ConnectionFailure::TimedOut, source })
+    let mut response = pin!(response);
+    let Some((left, permit_wait)) = limit else { return response.await };
+    let mut end = pin!(sleep(left));
+    poll_fn(|context| {
+        if let Poll::Ready(done) = response.as_mut().poll(context) {
+            return Poll::Ready(done);
+        }
+        if permit_wait.is_waiting() || end.as_mut().poll(context).is_pending() {
+            return Poll::Pending;
+        }
+        let (provider, kind) = (provider.clone(), ConnectionFailure::TimedOut);
+        Poll::Ready(Err(CallError::Connection { provider, kind, source: None }))
     })
+    .await
 }

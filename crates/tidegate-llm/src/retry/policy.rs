@@ -10,7 +10,7 @@ use super::counters::Counters;
 use super::random::Random;
 use super::schedule::Schedule;
 use crate::log_limit::LogLimit;
-use crate::telemetry::{Observer, tracing_observer};
+use crate::telemetry::Observers;
 
 /// Default maximum delay accepted from a provider.
 const MAX_SERVER_DELAY: Duration = Duration::from_secs(600);
@@ -26,7 +26,7 @@ pub(crate) struct Policy {
     pub(super) budget: Budget,
     pub(super) is_paced: bool,
     pub(super) random: Random,
-    pub(super) observer: Arc<dyn Observer>,
+    pub(super) observers: Observers,
     pub(super) counters: Arc<Counters>,
     /// `None`: every failed attempt is logged.
     pub(super) log: Option<Arc<LogLimit>>,
@@ -43,7 +43,7 @@ impl Policy {
             budget: Budget::default(),
             is_paced: false,
             random: Random::default(),
-            observer: tracing_observer(),
+            observers: Observers::default(),
             counters: Arc::default(),
             log: None,
         }

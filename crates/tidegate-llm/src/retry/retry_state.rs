@@ -64,7 +64,7 @@ impl<'a> RetryState<'a> {
             return;
         }
         self.policy.counters.recovered(retries);
-        self.policy.observer.recovered(&self.policy.provider, retries);
+        self.policy.observers.get().recovered(&self.policy.provider, retries);
         let what = if self.rate_limited { "Rate limit" } else { "Call" };
         let function = &self.policy.function;
         if let Some(suppressed) = self.policy.next_log_line() {
@@ -79,6 +79,9 @@ impl<'a> RetryState<'a> {
     /// none.
     pub(super) fn failed(&mut self, error: &impl Retryable) -> Result<Duration, Reason> {
         let Policy { counters, function, schedule, .. } = self.policy;
+        if error.is_refusal() {
+            self.made = self.made.saturating_sub(1);
+        }
         let (made, total) = (self.made, schedule.attempts());
         if error.is_rate_limit() {
             counters.rate_limit_hits.up();
@@ -86,7 +89,11 @@ impl<'a> RetryState<'a> {
         }
         self.unreachable = if error.is_unreachable() { self.unreachable + 1 } else { 0 };
         let next = self.next(error);
-        self.policy.observer.failed(&self.policy.provider, error.class(), made, next.ok());
+        // What our own limits or circuit breaker refused says nothing about the provider.
+        if !error.is_refusal() && !error.is_wait() {
+            let observer = self.policy.observers.get();
+            observer.failed(&self.policy.provider, error.class(), made, next.ok());
+        }
         match next {
             Ok(delay) => {
                 let what = if error.is_rate_limit() { "Rate limit hit" } else { "Call failed" };
@@ -105,8 +112,11 @@ impl<'a> RetryState<'a> {
             Err(reason) => {
                 counters.gave_up(reason);
                 // Invalid calls and calls that were never sent are for the caller to report.
-                let is_logged =
-                    made > 1 || !matches!(reason, Reason::NotRetryable | Reason::NotAdmitted);
+                let is_logged = match reason {
+                    Reason::NotRetryable => made > 1,
+                    Reason::Refused => made > 0,
+                    _ => true,
+                };
                 if let Some(suppressed) = is_logged.then(|| self.policy.next_log_line()).flatten() {
                     tracing::error!(
                         suppressed,
@@ -129,8 +139,8 @@ impl<'a> RetryState<'a> {
 
     fn next(&self, error: &impl Retryable) -> Result<Duration, Reason> {
         let Policy { schedule, random, budget, max_server_delay, is_paced, .. } = self.policy;
-        if error.is_denial() {
-            return Err(Reason::NotAdmitted);
+        if error.is_refusal() {
+            return Err(Reason::Refused);
         }
         if !error.is_retryable() {
             return Err(Reason::NotRetryable);

@@ -32,10 +32,10 @@ pub(crate) trait Retryable: fmt::Display {
         false
     }
 
-    /// Returns whether nothing was sent because no permit was granted. This is final. If an earlier
-    /// attempt failed with anything but a rate limit, that error is returned instead, since it is
-    /// more informative. Default: `false`.
-    fn is_denial(&self) -> bool {
+    /// Returns whether nothing was sent because our own limits refused the attempt. This is final,
+    /// and not an attempt. If an earlier attempt failed with anything but a rate limit, that error is
+    /// returned instead, since it is more informative. Default: `false`.
+    fn is_refusal(&self) -> bool {
         false
     }
 
@@ -68,8 +68,8 @@ impl Retryable for CallError {
         matches!(self, Self::CircuitOpen { .. })
     }
 
-    fn is_denial(&self) -> bool {
-        matches!(self, Self::NoPermit { .. } | Self::QuotaExhausted(_))
+    fn is_refusal(&self) -> bool {
+        self.is_refusal()
     }
 
     fn is_unreachable(&self) -> bool {
@@ -111,8 +111,8 @@ pub(crate) enum Reason {
     NoAttemptsLeft,
     /// No time is left for another attempt.
     Deadline,
-    /// No permit for the attempt: the wait would be too long, or a quota is exhausted.
-    NotAdmitted,
+    /// Our own limits refused the next attempt: no permit in time, or an exhausted quota.
+    Refused,
     /// The provider cannot be reached.
     Unreachable,
     /// The provider asks for a longer delay than is accepted.
@@ -127,7 +127,7 @@ impl fmt::Display for Reason {
             Self::NotRetryable => "a retry cannot help",
             Self::NoAttemptsLeft => "no attempts left",
             Self::Deadline => "no time left for another attempt",
-            Self::NotAdmitted => "no permit for the next attempt",
+            Self::Refused => "the next attempt was not sent",
             Self::Unreachable => "the provider cannot be reached",
             Self::ServerDelayTooLong => "the provider asks for too long a delay",
             Self::Budget => "the retry budget is spent",
@@ -139,7 +139,7 @@ impl fmt::Display for Reason {
 #[derive(Debug, thiserror::Error)]
 #[error("gave up after {attempts} attempts: {reason}")]
 pub(crate) struct GaveUp<E> {
-    /// Attempts made.
+    /// Attempts made; one that our own limits refused is none.
     pub attempts: u32,
     /// Why no more were made.
     pub reason: Reason,
@@ -149,12 +149,14 @@ pub(crate) struct GaveUp<E> {
 }
 
 impl From<GaveUp<Self>> for CallError {
-    /// Returns the error itself after one attempt, [`CallError::Exhausted`] after several.
-    fn from(gave_up: GaveUp<Self>) -> Self {
-        match gave_up.attempts {
-            0 | 1 => gave_up.error,
-            attempts => Self::Exhausted { attempts, last: Box::new(gave_up.error) },
+    /// Returns the error itself if it is that of the only attempt, or if there was none;
+    /// [`CallError::Exhausted`] otherwise.
+    fn from(GaveUp { attempts, error, .. }: GaveUp<Self>) -> Self {
+        let own = u32::from(!error.is_refusal());
+        if attempts <= own {
+            return error;
         }
+        Self::Exhausted { attempts, last: Box::new(error) }
     }
 }
 
@@ -166,12 +168,28 @@ impl From<GaveUp<Self>> for CallError {
 pub(crate) async fn run_within<T, E, F, A>(
     policy: &Policy,
     time: TimeBudget,
-    mut call: F,
+    call: F,
 ) -> Result<T, GaveUp<E>>
 where
     E: Retryable,
     F: FnMut(Attempt) -> A,
     A: Future<Output = Result<T, E>>,
+{
+    run_within_pausing(policy, time, call, sleep).await
+}
+
+/// Does the same as [`run_within`], with delays made by `pause`.
+pub(super) async fn run_within_pausing<T, E, F, A, P>(
+    policy: &Policy,
+    time: TimeBudget,
+    mut call: F,
+    pause: impl Fn(Duration) -> P,
+) -> Result<T, GaveUp<E>>
+where
+    E: Retryable,
+    F: FnMut(Attempt) -> A,
+    A: Future<Output = Result<T, E>>,
+    P: Future<Output = ()>,
 {
     let mut state = RetryState::start(policy, time);
     let mut before = None;
@@ -185,22 +203,23 @@ where
         };
         match state.failed(&error) {
             Ok(delay) => {
-                sleep(delay).await;
+                pause(delay).await;
                 policy.counters.slept(delay);
                 before = (!error.is_wait()).then_some(error).or(before);
             }
             Err(reason) => {
                 let attempts = state.made();
                 return Err(match before {
-                    // After a rate limit, the denial says more: it knows which limit is waited for.
-                    // Any other error of an earlier attempt says more than a denial or an open
+                    // After a rate limit, the refusal says more: it knows which limit is waited for.
+                    // Any other error of an earlier attempt says more than a refusal or an open
                     // circuit.
                     Some(before)
-                        if (error.is_denial() || error.is_wait())
+                        if (error.is_refusal() || error.is_wait())
                             && error.class().is_retryable()
                             && !before.is_rate_limit() =>
                     {
-                        GaveUp { attempts: attempts.saturating_sub(1), reason, error: before }
+                        let attempts = attempts.saturating_sub(u32::from(error.is_wait()));
+                        GaveUp { attempts, reason, error: before }
                     }
                     _ => GaveUp { attempts, reason, error },
                 });

@@ -7,8 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::{Checks, Constraint, InvalidSettings, RawConstraint, Rule, burst, rate};
 
-/// Rate limits of calls. Limits that are not set are those of the registry, by default 60 requests
-/// per minute with a burst of 60.
+/// Rate limits of calls.
+///
+/// A limit that is not set is that of the registry. If the registry has none either, it is learned
+/// from what the provider reports, and nothing limits until then. Settings without any limit are not
+/// the same as `true`: they mean 60 requests per minute with a burst of 60, like an empty section
+/// `[modules.rate_limit]`.
 ///
 /// Numbers are checked when a model is loaded; the error lists every violation.
 ///
@@ -40,6 +44,9 @@ pub struct RateLimitSettings {
     enabled: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     learned: Option<bool>,
+    /// Whether it was given as `true` or `false`, and so asks for no limits of its own.
+    #[serde(skip)]
+    is_switch: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     requests_per_minute: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,11 +67,11 @@ pub struct RateLimitSettings {
     max_concurrent_requests: Option<i64>,
 }
 
-/// Default requests per minute.
+/// Requests per minute of settings without any limit.
 const DEFAULT_REQUESTS: i64 = 60;
 
 impl RateLimitSettings {
-    /// Creates settings without values: every limit is that of the registry.
+    /// Creates settings without values.
     pub fn new() -> Self {
         Self::default()
     }
@@ -88,13 +95,11 @@ impl RateLimitSettings {
         Self { learned: Some(true), ..Self::default() }
     }
 
-    /// Default settings of a registry.
-    pub(crate) fn defaults() -> Self {
-        Self {
-            requests_per_minute: Some(DEFAULT_REQUESTS),
-            burst_capacity: Some(DEFAULT_REQUESTS),
-            ..Self::new().enabled(false)
-        }
+    /// Returns the settings of the section `[modules.rate_limit]`: one without any limit has the
+    /// default.
+    pub(crate) fn section(self) -> Self {
+        let requests = self.requests();
+        Self { requests_per_minute: requests, ..self }
     }
 
     /// Turns the module on or off. Default: off in a registry, on for a model that is loaded with
@@ -104,7 +109,8 @@ impl RateLimitSettings {
         self
     }
 
-    /// Sets the requests per minute, at least 1.
+    /// Sets the requests per minute, at least 1. Default: 60 if no limit is set, or only a burst; else
+    /// learned.
     pub fn requests_per_minute(mut self, requests: u32) -> Self {
         self.requests_per_minute = Some(requests.into());
         self
@@ -117,8 +123,7 @@ impl RateLimitSettings {
         self
     }
 
-    /// Sets the tokens per minute, input and output together, at least 1. Default: no configured
-    /// limit.
+    /// Sets the tokens per minute, input and output together, at least 1. Default: learned.
     pub fn tokens_per_minute(mut self, tokens: u32) -> Self {
         self.tokens_per_minute = Some(tokens.into());
         self
@@ -173,6 +178,7 @@ impl RateLimitSettings {
         Self {
             enabled: given.enabled.or(self.enabled),
             learned: given.learned.or(self.learned),
+            is_switch: self.is_switch && given.is_switch,
             requests_per_minute: given.requests_per_minute.or(self.requests_per_minute),
             burst_capacity: given.burst_capacity.or(self.burst_capacity),
             tokens_per_minute: given
@@ -199,6 +205,12 @@ impl RateLimitSettings {
         self.learned == Some(true)
     }
 
+    /// Returns whether the module was only turned on or off: by `true` or `false`, and without
+    /// settings of the registry.
+    pub(crate) const fn is_switch(&self) -> bool {
+        self.is_switch
+    }
+
     /// Returns the maximum number of calls in flight, if set.
     pub(crate) const fn max_in_flight(&self) -> Option<i64> {
         self.max_concurrent_requests
@@ -220,25 +232,38 @@ impl RateLimitSettings {
         checked("burst_capacity", burst_capacity, burst)
     }
 
-    /// Returns the limits as a constraint, with defaults for limits that are not set; `None` if
-    /// every limit is learned.
+    /// Returns the requests per minute: by default 60, unless other limits are set or all are to be
+    /// learned.
+    fn requests(&self) -> Option<i64> {
+        let others = [
+            self.tokens_per_minute,
+            self.input_tokens_per_minute,
+            self.output_tokens_per_minute,
+            self.requests_per_day,
+            self.min_interval_ms,
+            self.max_concurrent_requests,
+        ];
+        let is_empty = !self.is_switch && others.iter().all(Option::is_none);
+        let has_default = !self.is_learned() && (is_empty || self.burst_capacity.is_some());
+        self.requests_per_minute.or(has_default.then_some(DEFAULT_REQUESTS))
+    }
+
+    /// Returns the limits as a constraint; `None` if every limit is learned.
     ///
     /// ```
     /// use tidegate_llm::settings::RateLimitSettings;
     /// let constraint = RateLimitSettings::new().requests_per_minute(120).constraint()?;
     /// assert_eq!(constraint.unwrap().burst(), 120);
-    /// assert_eq!(RateLimitSettings::learned().constraint()?, None);
+    /// assert_eq!(RateLimitSettings::new().constraint()?.unwrap().burst(), 60);
+    /// assert_eq!(RateLimitSettings::from(true).constraint()?, None);
     /// # Ok::<(), tidegate_llm::plan::InvalidSettings>(())
     /// ```
     ///
     /// # Errors
     /// Lists every violation.
     pub fn constraint(&self) -> Result<Option<Constraint>, InvalidSettings> {
-        let requests = self.requests_per_minute;
-        let requests =
-            if self.is_learned() { requests } else { requests.or(Some(DEFAULT_REQUESTS)) };
         let raw = RawConstraint {
-            requests_per_minute: requests,
+            requests_per_minute: self.requests(),
             tokens_per_minute: self.tokens_per_minute,
             input_tokens_per_minute: self.input_tokens_per_minute,
             output_tokens_per_minute: self.output_tokens_per_minute,
@@ -260,9 +285,10 @@ impl RateLimitSettings {
     }
 }
 
+/// Turns the module on or off. The limits are those of the registry; without any, all are learned.
 impl From<bool> for RateLimitSettings {
     fn from(enabled: bool) -> Self {
-        Self::new().enabled(enabled)
+        Self { is_switch: true, ..Self::new().enabled(enabled) }
     }
 }
 

@@ -18,12 +18,14 @@ const IN_FLIGHT: &str = "rate_limit.in_flight";
 /// | `rate_limit.acquisitions` | counter | permits |
 /// | `rate_limit.delays` | counter | permits that had to wait |
 /// | `rate_limit.wait_time` | histogram | seconds waited, including zero |
+/// | `rate_limit.wait_part` | histogram | seconds waited for one limit, also labelled with `limited_by`: `tokens`, `requests`, `concurrency` or another |
+/// | `rate_limit.refusals` | counter | calls without a permit in time, or without quota; also labelled with `limited_by` |
 /// | `rate_limit.tokens_reserved` | histogram | tokens reserved per permit |
 /// | `rate_limit.in_flight`, `rate_limit.waiting` | gauge | calls in that stage |
 /// | `rate_limit.hits` | counter | calls throttled by the provider |
 /// | `retry.recovered_after` | histogram | retries of calls that succeeded after a retry |
 /// | `retry.delay` | histogram | seconds of delay before a retry |
-/// | `retry.failures` | counter | calls that failed after all attempts, also labelled with `class` |
+/// | `retry.failures` | counter | calls that failed at the provider after all attempts, also labelled with `class` |
 #[must_use]
 pub fn metrics_observer() -> Arc<dyn Observer> {
     Arc::new(MetricsObserver)
@@ -40,8 +42,19 @@ impl Observer for MetricsObserver {
             counter!("rate_limit.delays", "provider" => provider.clone()).increment(1);
         }
         histogram!("rate_limit.wait_time", "provider" => provider.clone()).record(acquired.wait);
+        for (limit, time) in acquired.waited_for {
+            let provider = provider.clone();
+            histogram!("rate_limit.wait_part", "provider" => provider, "limited_by" => *limit)
+                .record(*time);
+        }
         histogram!("rate_limit.tokens_reserved", "provider" => provider)
             .record(to_f64(acquired.estimated_tokens));
+    }
+
+    fn refused(&self, provider: &Provider, limited_by: Option<&'static str>) {
+        let limited_by = limited_by.unwrap_or("unknown");
+        counter!("rate_limit.refusals", "provider" => name(provider), "limited_by" => limited_by)
+            .increment(1);
     }
 
     // Gauges are incremented and decremented rather than set, since a provider has several queues.

@@ -1,5 +1,8 @@
-//! Loading models: their modules and what they share.
+//! Loading models: their modules and what they share. Needs neither real time nor a network (R78).
 
+mod bucket;
+mod deadlines;
+mod direct;
 mod loading;
 mod sharing;
 mod stack;
@@ -22,7 +25,7 @@ fn registry(providers: &[&str]) -> ModelsBuilder {
     providers.iter().fold(Models::builder(), add)
 }
 
-fn limits(requests_per_minute: u32, burst: u32) -> RateLimitSettings {
+pub(crate) fn limits(requests_per_minute: u32, burst: u32) -> RateLimitSettings {
     RateLimitSettings::new().requests_per_minute(requests_per_minute).burst(burst)
 }
 

@@ -3,6 +3,7 @@
 #[cfg(feature = "metrics")]
 mod scraped;
 mod secrets;
+mod split;
 
 use std::time::Duration;
 
@@ -43,12 +44,15 @@ fn delay_is_reported_in_whole_milliseconds_that_add_up() {
     acquired.requests_per_minute = Some(1_000);
     acquired.tokens_per_minute = Some(4_000_000);
     tracing_observer().acquired(&acquired);
-    // Each part is rounded down to whole milliseconds.
+    // Each part is rounded down to whole milliseconds. A wait for a slot is not part of them.
     acquired.token_wait = MILLI * 200 + MILLI * 9 / 10;
-    acquired.wait = acquired.token_wait + MILLI * 50 + MILLI * 9 / 10;
+    acquired.slot_wait = MILLI * 70;
+    acquired.wait = acquired.token_wait + acquired.slot_wait + MILLI * 50 + MILLI * 9 / 10;
     tracing_observer().acquired(&acquired);
     let lines = log.lines();
-    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    let slot = "limiter_key=\"gemini/flash/tier_2\" wait_ms=70";
+    assert_eq!(events(&lines, "concurrency.delayed"), [slot]);
     let acquire = "limiter_key=\"gemini/flash/tier_2\" estimated_tokens=1500";
     assert_eq!(events(&lines, "rate_limit.acquire"), [acquire; 2]);
     assert_eq!(
@@ -57,7 +61,7 @@ fn delay_is_reported_in_whole_milliseconds_that_add_up() {
           estimated_tokens=1500 constraint.rpm=1000 constraint.tpm=4000000"]
     );
     let times = timestamps(&lines);
-    assert_eq!(times.len(), 3);
+    assert_eq!(times.len(), 4);
     // Between 2020 and 2100, in seconds.
     assert!(times.iter().all(|time| (1.57e9..4.1e9).contains(time)), "{times:?}");
 }

@@ -1,11 +1,11 @@
 //! Clock representation used by stores: a clock of this crate, read without a virtual call, or any
 //! other.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tidegate_core::{Time, WallTime};
 
-use super::{CachedClock, Clock, CounterClock, SystemClock, wall_now};
+use super::{CachedClock, Clock, ClockWatcher, CounterClock, SystemClock, wall_now};
 
 /// The clock of a store or of a direct limiter.
 ///
@@ -76,6 +76,14 @@ impl ClockSource {
         match self {
             Self::Counter(_) | Self::Cached(_) | Self::System(_) => wall_now(),
             Self::Other(clock) => clock.wall(),
+        }
+    }
+
+    /// Registers a watcher, if the time moves only when a program says so; see [`Clock::watch`].
+    pub fn watch(&self, watcher: Weak<dyn ClockWatcher>) -> bool {
+        match self {
+            Self::Counter(_) | Self::Cached(_) | Self::System(_) => false,
+            Self::Other(clock) => clock.watch(watcher),
         }
     }
 

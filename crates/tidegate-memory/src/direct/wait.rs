@@ -1,15 +1,17 @@
-//! Waiting for a [`DirectLimiter`] with tokio's timers.
+//! Waiting for a [`DirectLimiter`].
 
 use std::time::Duration;
 
 use tidegate_core::{Decision, Denial, Receipt};
 
 use super::DirectLimiter;
+use crate::clock::sleep;
 
 impl DirectLimiter {
-    /// Waits until `cost` tokens can be spent, spends them, and returns how long it waited. Callers
-    /// are served in the order of their calls: each reserves an instant of its own and sleeps until
-    /// then. If the future is dropped early, its tokens are refunded, except for what later
+    /// Waits until `cost` tokens can be spent, spends them, and returns how long it waited by the
+    /// clock of this limiter. Callers are served in the order of their calls: each reserves an
+    /// instant of its own and sleeps until then, with tokio's timers unless the clock is a
+    /// [manual](crate::clock::ManualClock) one. If the future is dropped early, its tokens are refunded, except for what later
     /// reservations depend on.
     ///
     /// ```
@@ -38,12 +40,13 @@ impl DirectLimiter {
             // `Decision` is non-exhaustive; treat unknown variants as denied.
             _ => return Err(Denial::new(Default::default())),
         };
-        if !grant.wait.is_zero() {
-            let mut reservation = Reservation { limiter: self, cost, receipt: Some(grant.receipt) };
-            tokio::time::sleep(grant.wait).await;
-            reservation.receipt = None;
+        if grant.wait.is_zero() {
+            return Ok(Duration::ZERO);
         }
-        Ok(grant.wait)
+        let mut reservation = Reservation { limiter: self, cost, receipt: Some(grant.receipt) };
+        let waited = sleep::sleep(&self.clock, grant.wait).await;
+        reservation.receipt = None;
+        Ok(waited)
     }
 }
 

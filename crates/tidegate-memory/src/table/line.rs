@@ -45,6 +45,8 @@ impl Line {
     /// Acquires the lock; `None` if the line is closed.
     #[inline]
     pub(crate) fn lock(&self) -> Option<LineGuard<'_>> {
+        #[cfg(test)]
+        crate::work::count_line();
         match self.lock.compare_exchange(FREE, LOCKED, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Some(LineGuard { line: self }),
             Err(_) => self.lock_slow(),

@@ -52,6 +52,9 @@ fn upstream(name: &str, plan: &ProviderConfig) -> Result<Upstream, GatewayError>
     upstream = upstream
         .all_keys_limits(all_keys.requests_per_minute.value, all_keys.tokens_per_minute.value);
     upstream = upstream.concurrency(plan.pool_size());
+    for (pattern, constraint) in plan.tier_limits() {
+        upstream = upstream.tier_model(pattern, constraint.clone());
+    }
     for (pattern, limits) in &plan.model_limits {
         if let Some(constraint) = limits.constraint() {
             upstream = upstream.model(pattern, constraint.clone());

@@ -97,7 +97,7 @@ impl Families {
             ),
             waits: add.waits(
                 "llm_wait_seconds",
-                "Time that calls waited, by the limit that caused the longest wait",
+                "Time that calls waited for each limit; a call that waited for two counts in both",
             ),
             throttles: add.counters("llm_upstream_429", "Calls throttled by the provider"),
             waiting: add.family("llm_waiting", "Calls waiting for a permit"),
@@ -111,7 +111,7 @@ impl Families {
             ),
             failures: add.counters(
                 "llm_failures",
-                "Calls that failed after all retries, by class of the last failure",
+                "Calls that failed at a provider after all retries, by class of the last failure",
             ),
             answer_failures: add.counters(
                 "llm_answer_failures",

@@ -134,9 +134,12 @@ impl Observer for LlmMetrics {
             }
             series.wait_time.record_span(acquired.wait);
             series.tokens_reserved.record(acquired.estimated_tokens);
-            let limited_by = acquired.limited_by.unwrap_or("nothing");
-            let labels = WaitLabels { provider: series.provider.clone(), limited_by };
-            self.0.families.waits.get_or_create(&labels).record_span(acquired.wait);
+            let nothing = [("nothing", Duration::ZERO)];
+            let parts = if acquired.wait.is_zero() { &nothing[..] } else { acquired.waited_for };
+            for &(limited_by, time) in parts {
+                let labels = WaitLabels { provider: series.provider.clone(), limited_by };
+                self.0.families.waits.get_or_create(&labels).record_span(time);
+            }
         });
     }
 

@@ -104,7 +104,9 @@ fn record_calls(llm: &LlmMetrics) {
     acquired.estimated_tokens = 300;
     llm.acquired(&acquired);
     acquired.wait = Duration::from_secs(2);
-    acquired.limited_by = Some("tokens");
+    let parts =
+        [("tokens", Duration::from_millis(1_750)), ("requests", Duration::from_millis(250))];
+    acquired.waited_for = &parts;
     llm.acquired(&acquired);
     llm.wait_started(&openai);
     llm.call_started(&openai);
@@ -174,6 +176,8 @@ async fn every_documented_metric_exists() {
         r#"tidegate_degraded_decisions_total{rule="closed"} 0"#,
         r#"tidegate_llm_requests_total{provider="openai",model="gpt-5",outcome="ok"} 1"#,
         r#"tidegate_llm_requests_total{provider="openai",model="other",outcome="ok"} 1"#,
+        r#"tidegate_llm_wait_seconds_sum{provider="openai",limited_by="tokens"} 1.75"#,
+        r#"tidegate_llm_wait_seconds_sum{provider="openai",limited_by="requests"} 0.25"#,
         r#"tidegate_llm_wait_seconds_count{provider="openai",limited_by="tokens"} 1"#,
         r#"tidegate_llm_wait_seconds_count{provider="openai",limited_by="nothing"} 1"#,
         r#"tidegate_llm_queue_length{provider="openai"} 3"#,

@@ -226,3 +226,26 @@ fn day_ends_in_tokyo(header: &str) {
     fixture.server.advance(2 * HOUR);
     assert_eq!(fixture.call().status, 200);
 }
+
+/// R374: in its first tier, `gpt-4o` has 500 requests per minute, of which eight fit in a second.
+///
+/// Setting: providers.*.tier
+#[test]
+fn models_have_the_limits_of_the_tier() {
+    let mut body = chat();
+    body["model"] = "gpt-4o".into();
+    for (tier, ninth) in [("", 200), ("tier = \"tier_1\"\n", 429)] {
+        let account = Account::new(Dialect::OpenAi, "main", KEY)
+            .model("gpt-4o", Limits::new())
+            .output(Output::fixed(10));
+        let settings = format!("max_wait = \"0s\"\n{tier}");
+        // The clock of the store stands still, so no bucket refills.
+        let fixture = Fixture::with_server(account, &settings, "", |layers| {
+            let clock = ManualClock::new();
+            let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+            (Server::with_store(layers, Arc::new(store)).unwrap(), clock)
+        });
+        let statuses: Vec<_> = (0..9).map(|_| fixture.send(&body).status().as_u16()).collect();
+        assert_eq!(statuses, [[200; 8].as_slice(), &[ninth]].concat(), "{tier}");
+    }
+}

@@ -4,7 +4,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use serde_json::Value;
-use tidegate_core::{Limit, decide};
+use tidegate_core::{Limit, PolicyError, decide};
 
 use super::{NANOS_PER_MILLI, Response};
 use crate::json::{Fields, FromJson, parse};
@@ -90,8 +90,12 @@ impl Consume {
     fn operation(self) -> Result<OperationMessage, String> {
         let cost = whole(self.cost).filter(|&cost| cost > 0);
         let cost = cost.ok_or("Rate limit cost must be a positive integer")?;
-        let capacity = whole(self.capacity).filter(|&capacity| capacity > 0);
-        let capacity = capacity.ok_or("Rate limit capacity must be >= 1 and an integer")?;
+        let capacity = match whole(self.capacity) {
+            _ if self.capacity < 1.0 => Err(PolicyError::Capacity),
+            Some(capacity) => Ok(capacity),
+            None => Err(PolicyError::FractionalCapacity),
+        };
+        let capacity = capacity.map_err(|error| error.to_string())?;
         if self.tokens_per_second <= 0.0 {
             return Err("tokensPerSecond must be > 0".into());
         }

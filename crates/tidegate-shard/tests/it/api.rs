@@ -83,7 +83,13 @@ fn bad_requests_say_what_is_wrong_and_store_nothing() {
         ),
         (
             r#"{"key":"a","cost":1,"capacity":0,"tokensPerSecond":1}"#,
-            "Rate limit capacity must be >= 1 and an integer",
+            "Rate limit capacity must be >= 1",
+        ),
+        (
+            r#"{"key":"a","cost":1,"capacity":2.5,"tokensPerSecond":1}"#,
+            "Rate limit capacity must be a whole number; to limit in fractions, count smaller \
+             units: a capacity of 5, 2 per second and a cost of 2 are 2.5, 1 per second and a cost \
+             of 1",
         ),
         (r#"{"key":"a","cost":1,"capacity":1,"tokensPerSecond":0}"#, "tokensPerSecond must be > 0"),
         (r#"{"key":7,"cost":1,"capacity":1,"tokensPerSecond":1}"#, "key must be a text"),

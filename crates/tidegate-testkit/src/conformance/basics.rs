@@ -74,6 +74,21 @@ pub async fn refill_is_time_by_rate(subject: &dyn Subject) {
     assert_eq!(store.remaining(&limit, "a").await, 10, "no more than the capacity");
 }
 
+/// R151, R169: a decision depends on the clock of the store and on no other.
+pub async fn the_clock_of_the_store_decides(subject: &dyn Subject) {
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    assert!(store.take_from(&limit, "a", 10).await.is_allowed());
+    // While this clock stands still, any other clock goes on.
+    for _ in 0..5 {
+        assert_eq!(store.remaining(&limit, "a").await, 0);
+    }
+    for second in 1..=5 {
+        store.at(second * 1_000).await;
+        assert_eq!(store.remaining(&limit, "a").await, second, "after {second} s");
+    }
+}
+
 /// R156: a denial spends nothing.
 pub async fn a_denial_spends_nothing(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
@@ -134,14 +149,13 @@ pub async fn a_cost_of_zero_reports(subject: &dyn Subject) {
 pub async fn a_peek_spends_nothing(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
-    for cost in [4, 10, 11] {
-        let charges = [Charge::new(&limit, "a", cost)];
+    for (key, cost) in [("a", 4), ("b", 10), ("c", 11)] {
+        let charges = [Charge::new(&limit, key, cost)];
         let peeked = store.peek(&charges).await;
         assert_eq!(store.peek(&charges).await.outcomes(), peeked.outcomes(), "cost {cost}");
         let taken = store.take(&charges).await;
         assert_eq!(taken.is_allowed(), peeked.is_allowed(), "cost {cost}");
         assert_eq!(taken.outcomes(), peeked.outcomes(), "cost {cost}");
-        store.reset(charges[0].target).await;
     }
 }
 
@@ -188,5 +202,43 @@ pub async fn no_fraction_is_lost_by_polling(subject: &dyn Subject) {
             admitted += u64::from(store.take_from(&limit, "a", 1).await.is_allowed());
         }
         assert_eq!(admitted, exact, "{name}");
+    }
+}
+
+/// R295: ten tenths of a second refill one whole token, which sums of floating-point numbers miss.
+pub async fn tenths_of_a_second_add_up(subject: &dyn Subject) {
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    for call in 0..15 {
+        store.at(call * 100).await;
+        let expected = (call > 10).then(|| Retry::After(millis(2_000 - call * 100)));
+        assert_eq!(store.take_from(&limit, "a", 1).await.retry(), expected, "call {call}");
+    }
+}
+
+/// A key is remembered until its bucket is full again, however long that takes.
+pub async fn a_key_is_remembered_until_it_is_full(subject: &dyn Subject) {
+    let store = TestStore(subject);
+    let policy = Policy::per_day(1).capacity(40).build().expect("a valid policy");
+    let (limit, day) = (named("client", policy), 86_400_000);
+    store.at(0).await;
+    assert!(store.take_from(&limit, "a", 40).await.is_allowed());
+    for days in [1, 2, 8, 31] {
+        store.at(days * day).await;
+        assert_eq!(store.remaining(&limit, "a").await, days, "after {days} days");
+    }
+    store.at(40 * day - 1).await;
+    assert_eq!(store.remaining(&limit, "a").await, 39);
+}
+
+/// No key is forgotten because of other keys.
+pub async fn many_keys_are_remembered(subject: &dyn Subject) {
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    let keys: Vec<String> = (0..300).map(|number| format!("user:{number}")).collect();
+    store.at(0).await;
+    for key in &keys {
+        assert!(store.take_from(&limit, key, 10).await.is_allowed(), "{key}");
+    }
+    for key in &keys {
+        assert!(!store.take_from(&limit, key, 1).await.is_allowed(), "{key}");
     }
 }

@@ -47,6 +47,36 @@ pub async fn groups_are_part_of_the_identity(subject: &dyn Subject) {
     assert_eq!(store.remaining(&limit, "alice").await, 10);
 }
 
+/// Keys are compared byte by byte: without regard to a collation, a normal form or an escape.
+pub async fn keys_are_compared_byte_by_byte(subject: &dyn Subject) {
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    let keys = [
+        "alice",
+        "Alice",
+        "alice ",
+        " alice",
+        "alic\u{e9}",
+        "alice\u{301}",
+        "alice\0",
+        "alice\n",
+        "'alice'",
+        "\"alice\"",
+        "alice%",
+        "alice%20",
+        "alic_",
+        "\\alice",
+        "alice;--",
+        "\u{1f30a}",
+    ];
+    store.at(0).await;
+    for key in keys {
+        assert!(store.take_from(&limit, key, 10).await.is_allowed(), "{key:?} is new");
+    }
+    for key in keys {
+        assert!(!store.take_from(&limit, key, 1).await.is_allowed(), "{key:?} is used up");
+    }
+}
+
 /// Inline limits are identified by their parameters: equal ones share buckets, others do not.
 pub async fn inline_limits_are_their_parameters(subject: &dyn Subject) {
     let store = TestStore(subject);

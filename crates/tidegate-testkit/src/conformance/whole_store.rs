@@ -1,12 +1,8 @@
 //! The store as a whole: the vectors, and concurrent callers.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::task::Poll;
-
 use super::test_store::{TestStore, bucket};
 use crate::scenario::vectors;
-use crate::subject::Subject;
+use crate::subject::{Subject, together};
 
 /// R294: runs every vector whose resolution the clock supports.
 pub async fn the_vectors_pass(subject: &dyn Subject) {
@@ -36,21 +32,4 @@ pub async fn one_of_two_concurrent_takes_gets_the_last_token(subject: &dyn Subje
         let allowed = decisions.await.iter().filter(|decision| decision.is_allowed()).count();
         assert_eq!(allowed, 1, "round {round}");
     }
-}
-
-/// Polls all futures in turn until all are done.
-async fn together<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
-    let mut waiting: Vec<Pin<Box<_>>> = futures.into_iter().map(Box::pin).collect();
-    let mut done = Vec::new();
-    poll_fn(move |context| {
-        waiting.retain_mut(|future| match future.as_mut().poll(context) {
-            Poll::Ready(value) => {
-                done.push(value);
-                false
-            }
-            Poll::Pending => true,
-        });
-        if waiting.is_empty() { Poll::Ready(std::mem::take(&mut done)) } else { Poll::Pending }
-    })
-    .await
 }

@@ -58,6 +58,16 @@ pub(super) fn promtool() -> PathBuf {
     found.unwrap_or_else(|| missing("promtool"))
 }
 
+/// The library that gives a process another wall clock.
+///
+/// # Panics
+/// If it is not installed.
+pub(super) fn faketime() -> PathBuf {
+    let found =
+        from_env("TIDEGATE_FAKETIME").or_else(|| in_tools_folder("faketime/libfaketimeMT.so.1"));
+    found.unwrap_or_else(|| missing("libfaketime"))
+}
+
 /// The interpreter of the virtual environment with the official client libraries. The interpreter
 /// of the system lacks them and is not considered.
 ///

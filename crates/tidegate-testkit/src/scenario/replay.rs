@@ -13,9 +13,9 @@ use tidegate_core::{
     Windows,
 };
 
-use crate::scenario::spec::LimitSpec;
+use crate::scenario::spec::{LimitSpec, PolicySpec};
 use crate::scenario::step::{ChargeSpec, Expected, ExpectedOutcome, ORIGIN_NS, Op, Step, Wait};
-use crate::subject::{Resolution, Subject, execute};
+use crate::subject::{Contract, Resolution, Subject, execute};
 
 /// Limits, and operations on them with expected answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +28,27 @@ pub struct Scenario {
     pub limits: Vec<LimitSpec>,
     /// The steps.
     pub steps: Vec<Step>,
+}
+
+impl Scenario {
+    /// Returns the smallest contract that a store must implement to answer all steps.
+    #[must_use]
+    pub fn contract(&self) -> Contract {
+        let is_bucket = |limit: &LimitSpec| match &*limit.revisions {
+            [only] => {
+                matches!(only.policy, PolicySpec::Bucket { .. } | PolicySpec::StrictWindow { .. })
+            }
+            _ => false,
+        };
+        let is_single = |step: &Step| match &step.op {
+            Op::Take { charges } | Op::Peek { charges } => {
+                charges.iter().all(|charge| (charge.0, &charge.1) == (charges[0].0, &charges[0].1))
+            }
+            _ => false,
+        };
+        let takes_only = self.limits.iter().all(is_bucket) && self.steps.iter().all(is_single);
+        if takes_only { Contract::TakeStore } else { Contract::Store }
+    }
 }
 
 /// An answer of a store that differs from the expected one.

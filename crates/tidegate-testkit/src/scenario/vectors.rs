@@ -83,8 +83,8 @@ pub fn parse(text: &str) -> Result<Vec<Scenario>, VectorError> {
     }
 }
 
-/// Replays every committed scenario whose resolution the subject's clock supports. Returns their
-/// number.
+/// Replays every committed scenario that the subject supports by its contract and the resolution of
+/// its clock. Returns their number.
 ///
 /// # Errors
 /// The first difference.
@@ -94,7 +94,8 @@ pub fn parse(text: &str) -> Result<Vec<Scenario>, VectorError> {
 pub async fn run_all(subject: &dyn Subject) -> Result<usize, Difference> {
     let mut count = 0;
     for scenario in committed().expect("the committed vectors are invalid") {
-        if scenario.resolution >= subject.resolution() {
+        if scenario.resolution >= subject.resolution() && scenario.contract() <= subject.contract()
+        {
             run(subject, &scenario).await?;
             count += 1;
         }

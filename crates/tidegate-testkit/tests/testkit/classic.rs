@@ -20,24 +20,24 @@ struct Classic {
     tokens: Rational,
     at: u64,
     per_ns: Rational,
-    capacity: u64,
+    capacity: Rational,
 }
 
 impl Classic {
-    fn new(tokens: u64, period: u64, capacity: u64) -> Self {
+    fn new(tokens: u64, period: u64, capacity: Rational) -> Self {
         let per_ns = Rational::new(tokens.into(), period.into());
-        Self { tokens: whole(capacity), at: 0, per_ns, capacity }
+        Self { tokens: capacity.clone(), at: 0, per_ns, capacity }
     }
 
     /// Returns the remaining tokens, and the wait if the cost does not fit.
     fn take(&mut self, cost: u64, now: u64) -> (u64, Option<Wait>) {
         let refilled = &self.per_ns * BigInt::from(now - self.at);
-        self.tokens = (&self.tokens + refilled).min(whole(self.capacity));
+        self.tokens = (&self.tokens + refilled).min(self.capacity.clone());
         self.at = now;
         let wait = if whole(cost) <= self.tokens {
             self.tokens -= whole(cost);
             None
-        } else if cost > self.capacity {
+        } else if whole(cost) > self.capacity {
             Some(Wait::Never)
         } else {
             let wait = (whole(cost) - &self.tokens) / &self.per_ns;
@@ -80,7 +80,7 @@ fn the_oracle_is_the_classic_token_bucket() {
     for (tokens, period, capacity) in rates {
         let policy = PolicySpec::bucket(tokens, Duration::from_nanos(period), capacity);
         let mut oracle = Oracle::new(vec![LimitSpec::named("client", policy)]);
-        let mut classic = Classic::new(tokens, period, capacity);
+        let mut classic = Classic::new(tokens, period, whole(capacity));
         let full = u64::try_from(u128::from(capacity) * u128::from(period) / u128::from(tokens));
         let full = full.unwrap().max(4);
         let (mut now, mut last) = (0_u64, 0);
@@ -98,6 +98,26 @@ fn the_oracle_is_the_classic_token_bucket() {
             if let (_, Some(Wait::Ns(wait))) = expected {
                 last = wait;
             }
+        }
+    }
+}
+
+/// R146, R236: a fractional capacity is refused because it is the same as smaller units.
+#[test]
+fn a_fractional_capacity_equals_a_scaled_unit() {
+    let mut random = Random::new(5);
+    for (twice, tokens, period) in [(5, 1, SECOND), (3, 7, 60 * SECOND), (21, 600_000_000, SECOND)]
+    {
+        let scaled = PolicySpec::bucket(2 * tokens, Duration::from_nanos(period), twice);
+        let mut oracle = Oracle::new(vec![LimitSpec::named("scaled", scaled)]);
+        let mut halves = Classic::new(tokens, period, Rational::new(twice.into(), 2.into()));
+        let mut now = 0;
+        for step in 0..1_000 {
+            now += random.next() % (period / tokens * 2).max(4);
+            let cost = u64::from(random.below(4));
+            let (remaining, wait) = halves.take(cost, now);
+            let (scaled_remaining, scaled_wait) = take(&mut oracle, now, 2 * cost);
+            assert_eq!((scaled_remaining / 2, scaled_wait), (remaining, wait), "step {step}");
         }
     }
 }

@@ -8,3 +8,4 @@ mod faulty_store;
 mod launch;
 mod plain_store;
 mod suite;
+mod take_store;

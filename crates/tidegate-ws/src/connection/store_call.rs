@@ -1,70 +1,129 @@
-//! The store call for the charges of a message.
+//! Decides the charges of a message on their stores, one after the other.
 //!
-//! The caller may drop its future before a shared store has decided. Tokens spent by then stay
-//! spent, but slots must be released, and only the decision identifies them. So charges with slots
-//! are sent by a task, which sees the decision even if the caller is gone. All other charges avoid
-//! the task.
+//! What belongs to the connection is decided first, in this process. If it is denied, the shared
+//! store is not called. If the shared store denies, the connection gets back exactly what was
+//! charged: it decides one message at a time, so nothing of its own happens in between.
+//!
+//! If the shared store fails, or the caller is dropped while it decides, it may have charged the
+//! message; then the connection's own charge stays too. So a ceiling also bounds the messages that
+//! a client sends while the store is away.
+//!
+//! Tokens spent for a dropped caller stay spent, but slots must be released, and only the decision
+//! identifies them. So charges with slots are sent by a task, which sees the decision even if the
+//! caller is gone. All other charges avoid the task.
 
 use std::sync::Arc;
 
-use tidegate::{Decision, Denial, StoreError};
+use smallvec::SmallVec;
+use tidegate::{Decision, Denial, Grant, Receipt, StoreError};
+use tidegate_core::BucketLocation;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::connection::charges::MessageCharges;
-use crate::connection::connection_keys::ConnectionKeys;
-use crate::connection::slots::{Limiters, Slots, counts_slots, is_on_shared_store};
+use crate::connection::charges::{MessageCharge, MessageCharges};
+use crate::connection::slots::Slots;
+use crate::gate::limiters::Limiters;
 
-/// Decision of the store on the charges of a message.
-pub(crate) enum StoreDecision {
-    /// The message was charged, and these slots were taken.
-    Granted(Option<Slots>),
-    /// A limit denied the message.
-    Denied(Denial),
+/// Decision on the charges of a message.
+pub(crate) enum ChargeDecision {
+    /// The message was charged.
+    Granted {
+        /// The slots that it took.
+        slots: Vec<Slots>,
+        /// Number of charged buckets that were full.
+        full_buckets: usize,
+    },
+    /// A limit denied the message, and nothing was charged.
+    Denied {
+        denial: Denial,
+        /// Index of the first charge that the denial is about.
+        first: usize,
+    },
     /// An unknown variant of the decision, treated as a denial.
     Unknown,
 }
 
+/// Decision of one store.
+enum StoreDecision {
+    Granted { slots: Option<Slots>, receipt: Receipt, full_buckets: usize },
+    Denied(Denial),
+    Unknown,
+}
+
 impl MessageCharges {
-    /// Sends the charges to the store. If the caller drops the future, slots are released, provided
-    /// that there is a tokio runtime.
-    pub(crate) async fn call_store(
+    /// Decides the charges: all of them, or none. If the caller drops the future, slots are
+    /// released, provided that there is a tokio runtime.
+    pub(crate) async fn decide(
         &self,
-        limiters: &Limiters,
-        own_keys: &Arc<ConnectionKeys>,
-    ) -> Result<StoreDecision, StoreError> {
-        let is_shared = limiters.first().is_some_and(is_on_shared_store);
-        let takes_slots =
-            || self.list().iter().any(|charge| counts_slots(&limiters[charge.limiter_index]));
-        let runtime = if is_shared && takes_slots() { Handle::try_current().ok() } else { None };
-        let Some(runtime) = runtime else { return self.call(limiters).await };
-        let (sender, receiver) = oneshot::channel();
-        let (charges, limiters) = (self.to_owned_charges(), limiters.clone());
-        let own_keys = Arc::clone(own_keys);
-        runtime.spawn(async move {
-            // If the receiver is gone, the decision is dropped, which releases its slots.
-            let _ = sender.send(charges.call(&limiters).await);
-            drop(own_keys);
-        });
-        let task_ended =
-            |_| Err(StoreError::Unavailable("store task ended before its decision".into()));
-        receiver.await.unwrap_or_else(task_ended)
-    }
-
-    async fn call(&self, limiters: &Limiters) -> Result<StoreDecision, StoreError> {
-        match self.request(limiters) {
-            Some(request) => Ok(self.decision(limiters, request.await?)),
-            None => Ok(StoreDecision::Granted(None)),
+        limiters: &Arc<Limiters>,
+    ) -> Result<ChargeDecision, StoreError> {
+        let (mut all_slots, mut all_full, mut first) = (Vec::new(), 0, 0);
+        let mut granted: SmallVec<[(&[MessageCharge], Receipt); 2]> = SmallVec::new();
+        for charges in self.by_store() {
+            let denied = match take(limiters, charges).await? {
+                StoreDecision::Granted { slots, receipt, full_buckets } => {
+                    all_slots.extend(slots);
+                    all_full += full_buckets;
+                    first += charges.len();
+                    granted.push((charges, receipt));
+                    continue;
+                }
+                StoreDecision::Denied(denial) => ChargeDecision::Denied { denial, first },
+                StoreDecision::Unknown => ChargeDecision::Unknown,
+            };
+            granted.iter().for_each(|(charges, receipt)| limiters.give_back(charges, receipt));
+            return Ok(denied);
         }
+        Ok(ChargeDecision::Granted { slots: all_slots, full_buckets: all_full })
     }
+}
 
-    fn decision(&self, limiters: &Limiters, decision: Decision) -> StoreDecision {
-        match decision {
-            Decision::Allowed(grant) => {
-                StoreDecision::Granted(Slots::of(limiters, self, grant.receipt))
-            }
-            Decision::Denied(denial) => StoreDecision::Denied(denial),
-            _ => StoreDecision::Unknown,
-        }
-    }
+/// Decides the charges of one store.
+async fn take(
+    limiters: &Arc<Limiters>,
+    charges: &[MessageCharge],
+) -> Result<StoreDecision, StoreError> {
+    let takes_slots = || charges.iter().any(|charge| limiters.counts_slots(charge.limiter_index));
+    let runtime = if limiters.is_shared(charges) && takes_slots() {
+        Handle::try_current().ok()
+    } else {
+        None
+    };
+    let Some(runtime) = runtime else { return take_here(limiters, charges).await };
+    let (sender, receiver) = oneshot::channel();
+    let (limiters, charges) = (limiters.clone(), charges.to_vec());
+    runtime.spawn(async move {
+        // If the receiver is gone, the decision is dropped, which releases its slots.
+        let _ = sender.send(take_here(&limiters, &charges).await);
+    });
+    let task_ended =
+        |_| Err(StoreError::Unavailable("store task ended before its decision".into()));
+    receiver.await.unwrap_or_else(task_ended)
+}
+
+async fn take_here(
+    limiters: &Arc<Limiters>,
+    charges: &[MessageCharge],
+) -> Result<StoreDecision, StoreError> {
+    Ok(match limiters.take(charges).await? {
+        Decision::Allowed(grant) => StoreDecision::Granted {
+            slots: Slots::of(limiters, charges, &grant.receipt),
+            full_buckets: full_buckets(charges, &grant),
+            receipt: grant.receipt,
+        },
+        Decision::Denied(denial) => StoreDecision::Denied(denial),
+        _ => StoreDecision::Unknown,
+    })
+}
+
+/// Returns how many of the charged buckets were full. A full bucket is equivalent to none, so this
+/// is the number of buckets that the store had to create. Slots are not counted.
+fn full_buckets(charges: &[MessageCharge], grant: &Grant) -> usize {
+    let outcomes = charges.iter().zip(&grant.outcomes).zip(grant.receipt.charges());
+    outcomes
+        .filter(|((charge, outcome), record)| {
+            let is_slot = matches!(record.location, BucketLocation::Slot(_));
+            !is_slot && outcome.remaining.checked_add(charge.cost) == Some(outcome.capacity)
+        })
+        .count()
 }

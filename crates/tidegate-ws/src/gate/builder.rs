@@ -14,6 +14,7 @@ use crate::context::{Identity, IngressContext};
 use crate::exceeded::{LimitExceeded, OnExceeded};
 use crate::gate::envelope::json_type;
 use crate::gate::hook::{HookFn, Reporter};
+use crate::gate::limiters::Limiters;
 use crate::gate::observe::Observer;
 use crate::gate::rule::MessageRule;
 use crate::gate::types::{MAX_TYPE_BYTES, Types, UNKNOWN_TYPE};
@@ -33,7 +34,7 @@ pub enum BuildError {
          {UNKNOWN_TYPE:?}"
     )]
     Type(Arc<str>),
-    /// Limiters are on different stores: their charges cannot be decided all-or-nothing.
+    /// Limiters of rules are on different stores: their charges cannot be decided all-or-nothing.
     #[error(
         "limiters {0:?} and {1:?} are not on the same store, so they cannot be charged together; \
          create both with the same engine"
@@ -91,9 +92,9 @@ impl<D: Identity> GateBuilder<D> {
     /// Adds a limit: a limiter, or a [`MessageRule`] with its own key and cost. A message is
     /// charged by all rules together or by none; their limiters must share a store.
     ///
-    /// A message with a single charge yields to waiters of a [`Pacer`](tidegate::pacer::Pacer) for
-    /// the same key. A message with several charges, the ceiling included, does not: a list is
-    /// decided by what is left in the buckets.
+    /// A message with a single charge on a store yields to waiters of a
+    /// [`Pacer`](tidegate::pacer::Pacer) for the same key. A message with several does not: a list
+    /// is decided by what is left in the buckets.
     pub fn limit(mut self, rule: impl Into<MessageRule<D>>) -> Self {
         self.rules.push(rule.into());
         self
@@ -125,6 +126,11 @@ impl<D: Identity> GateBuilder<D> {
     /// Adds a limit for each connection as a whole: one token for every frame, whatever its type.
     /// With an [allowance](tidegate::Policy::allowance) that is a total number of frames, after
     /// which the client gets `Connection limit reached`.
+    ///
+    /// It is decided in this process, on whatever store the limiter and the other limits are:
+    /// beside limits on Redis, it costs no call and leaves no key there. A message that it denies
+    /// spends nothing of the other limits, and one that they deny spends nothing of it; see
+    /// [`Connection::ingress`](crate::Connection::ingress).
     ///
     /// Frames that are too large or have no readable type are charged too, by the ceiling alone.
     /// Once the ceiling denies them, the client gets its error instead of the error of the frame.
@@ -237,8 +243,8 @@ impl<D: Identity> GateBuilder<D> {
         self
     }
 
-    /// Adds the id of the connection to the log events `rate_limited` and `payload_exceeded`. By
-    /// default no event identifies a client.
+    /// Adds connection ids that the application chose to the log events `rate_limited` and
+    /// `payload_exceeded`. By default only generated ids are logged, which identify no person.
     pub const fn log_client_ids(mut self) -> Self {
         self.log_client_ids = true;
         self
@@ -265,18 +271,13 @@ impl<D: Identity> GateBuilder<D> {
         }
         let (mut rules, mut limiters) = (self.rules, Vec::new());
         rules.iter_mut().for_each(|rule| rule.assign_indices(&mut limiters));
-        let ceiling = self.ceiling.map(|limiter| {
-            limiters.push(limiter);
-            limiters.len() - 1
-        });
         check_stores(&limiters)?;
         let reporter = Reporter::new(self.hook, self.observer, self.log_client_ids);
         let inner = Inner {
             types,
             envelope: self.envelope,
             rules,
-            limiters: limiters.into(),
-            ceiling,
+            limiters: Arc::new(Limiters::new(limiters, self.ceiling)),
             zero_is_free: self.zero_is_free,
             max_payload: self.max_payload,
             max_in_flight: self.max_in_flight,

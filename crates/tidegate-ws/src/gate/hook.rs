@@ -1,8 +1,8 @@
 //! The application's hook for exceeded limits, off the message path.
 //!
 //! It runs on a thread of the gate, behind a bounded queue. So it may block without delaying any
-//! message; calls that do not fit into the queue are counted and dropped. The thread ends when the
-//! gate and all its connections are dropped and the queue is empty.
+//! message; calls that do not fit into the queue are dropped, counted and logged. The thread ends
+//! when the gate and all its connections are dropped and the queue is empty.
 //!
 //! Neither the hook nor the observer can fail a message or end the thread: their panics are
 //! counted.
@@ -14,12 +14,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
+use std::time::Duration;
+
+use tidegate::StoreError;
+use tidegate::clock::wall_now;
+use tidegate_http::ThrottledLog;
 
 use crate::exceeded::{LimitExceeded, LimitKind};
 use crate::gate::observe::{Counter, Histogram, Observer};
 
 /// Maximum number of queued hook calls.
 pub const HOOK_QUEUE_CAPACITY: usize = 1_024;
+
+/// Minimum time between two lines about dropped calls, or about the store.
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(crate) type HookFn = Box<dyn FnMut(LimitExceeded) + Send>;
 
@@ -40,6 +48,8 @@ pub(crate) struct Reporter {
     queue: Option<SyncSender<LimitExceeded>>,
     counters: Arc<HookCounters>,
     log_client_ids: bool,
+    drop_log: ThrottledLog,
+    store_log: ThrottledLog,
 }
 
 struct HookCounters {
@@ -61,13 +71,15 @@ impl Reporter {
             Some(hook) => Some(start(hook, counters.clone())?),
             None => None,
         };
-        Ok(Self { queue, counters, log_client_ids })
+        let log = || ThrottledLog::every(LOG_INTERVAL);
+        Ok(Self { queue, counters, log_client_ids, drop_log: log(), store_log: log() })
     }
 
     /// Reports one exceeded limit, once to each.
     pub(crate) fn report(&self, exceeded: &LimitExceeded) {
         let LimitExceeded { kind, observed, limit, retry_after_ms, .. } = *exceeded;
-        let client_id = self.log_client_ids.then(|| exceeded.client_id.as_str());
+        let is_logged = self.log_client_ids || exceeded.client_id.is_generated();
+        let client_id = is_logged.then(|| exceeded.client_id.as_str());
         match kind {
             LimitKind::Payload => {
                 tracing::warn!(client_id, observed, limit, "payload_exceeded");
@@ -85,9 +97,29 @@ impl Reporter {
         if let Some(queue) = &self.queue
             && queue.try_send(exceeded.clone()).is_err()
         {
-            self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+            let dropped = self.counters.dropped.fetch_add(1, Ordering::Relaxed) + 1;
             self.counters.count(Counter::HookDropped);
+            if self.drop_log.due(wall_now()).is_some() {
+                tracing::warn!(
+                    dropped,
+                    queued = HOOK_QUEUE_CAPACITY,
+                    "limit hook is behind; calls dropped"
+                );
+            }
         }
+    }
+
+    /// Logs that a message could not be decided.
+    pub(crate) fn not_decided(&self, error: &StoreError) {
+        if let Some(suppressed) = self.store_log.due(wall_now()) {
+            let error: &dyn std::error::Error = error;
+            tracing::error!(error, suppressed, "message not decided");
+        }
+    }
+
+    /// Counts buckets that were full when a message was charged to them.
+    pub(crate) fn count_new_buckets(&self, buckets: usize) {
+        (0..buckets).for_each(|_| self.counters.count(Counter::NewBuckets));
     }
 
     pub(crate) fn stats(&self) -> HookStats {

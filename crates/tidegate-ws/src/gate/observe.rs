@@ -15,6 +15,11 @@ pub enum Counter {
     HookDropped,
     /// Hook calls that panicked.
     HookPanicked,
+    /// Buckets that were full when a message was charged to them, and so were created in the store:
+    /// of a new key, or of one that was not used for long enough. Works on every store. If it grows
+    /// about as fast as the number of messages, a key function returns a new key for every message,
+    /// and its limit limits nothing.
+    NewBuckets,
 }
 
 impl Counter {
@@ -30,6 +35,7 @@ impl Counter {
             Self::RateExceeded => "limits.rate_exceeded",
             Self::HookDropped => "limits.hook_dropped",
             Self::HookPanicked => "limits.hook_panicked",
+            Self::NewBuckets => "limits.new_buckets",
         }
     }
 }

@@ -34,16 +34,17 @@ fn limiters_must_share_a_store() {
         build_error(builder),
         r#"limiters "one" and "other" are not on the same store, so they cannot be charged together; create both with the same engine"#
     );
-    // Also chained rules and the ceiling.
+    // Also chained rules.
     let chained = MessageRule::new(one.limiter("a", 1, 1)).otherwise(other.limiter("b", 1, 1));
     assert!(matches!(
         Gate::<Session>::for_types(["SAY"]).limit(chained).build(),
         Err(BuildError::Stores(..))
     ));
+    // The ceiling may be on another one.
     let builder = Gate::<Session>::for_types(["SAY"])
         .limit(one.limiter("c", 1, 1))
         .connection_ceiling(other.limiter("d", 1, 1));
-    assert!(matches!(builder.build(), Err(BuildError::Stores(..))));
+    assert!(builder.build().is_ok());
     // Any single store is fine.
     let engine: Engine = Engine::on(Arc::new(MemoryStore::new()));
     let policy = Policy::per_second(1).build().unwrap();

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tidegate::{Engine, MemoryStore, Policy, StoreHandle};
-use tidegate_core::{Limit, Operation};
-use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, OperationKind, Timing};
-use tidegate_ws::{Connection, Gate, MessageDecision, MessageRule, Peer};
+use tidegate_core::Limit;
+use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing};
+use tidegate_ws::{Connection, Gate, MessageDecision, Peer};
 
-use crate::fixture::{Session, connection_key, frame};
+use crate::fixture::{Session, frame};
 
 /// A faulty store, and an engine that uses it as a shared store.
 fn faulty(behaviour: impl Into<Behaviour>) -> (Arc<FaultyStore<MemoryStore>>, Engine) {
@@ -102,66 +102,12 @@ fn slots_are_counted_without_a_runtime() {
 }
 
 #[tokio::test]
-async fn bucket_of_a_dropped_future_is_reset_with_the_connection() {
-    let (store, engine) = responding_late();
-    let all = engine.limiter("all", Policy::allowance(9).unwrap()).unwrap();
-    let gate = Gate::<Session>::for_types(["SAY"]).connection_ceiling(all).build().unwrap();
-    let mut ingress = ingress(&gate);
-    assert!(poll(&mut ingress).is_pending());
-    assert_eq!(store.inner().len(), 1);
-    drop(ingress);
-    run_tasks().await;
-    assert_eq!(store.inner().len(), 0, "an allowance would never be dropped");
-}
-
-/// Regression: every bucket used to be a round trip.
-#[tokio::test]
-async fn buckets_of_a_connection_are_reset_in_batches() {
-    let (store, engine) = faulty(Timing::WhenPolled);
-    let rooms = engine.limiter("rooms", Policy::allowance(9).unwrap()).unwrap();
-    let of_room = MessageRule::<Session>::new(rooms)
-        .key(|context| context.connection_key().and(context.data().room.as_str()));
-    let gate = Gate::for_types(["SAY"]).limit(of_room).build().unwrap();
-    let mut connection = gate.connect(Peer::new(Session::default()));
-    for room in 0..200 {
-        connection.data_mut().room = room.to_string();
-        let decision = connection.ingress(frame("SAY")).await.unwrap();
-        assert!(matches!(decision, MessageDecision::Accepted(_)));
-    }
-    assert_eq!(store.inner().len(), 200);
-    drop(connection);
-    run_tasks().await;
-    assert_eq!((store.inner().len(), store.submissions_with(OperationKind::Reset)), (0, 4));
-}
-
-#[tokio::test]
-async fn buckets_are_reset_after_pending_calls() {
-    // Slow to take and quick to reset.
-    let (store, engine) = faulty(Behaviour::timed_by(|operations| match operations {
-        [Operation::Take(_)] => Timing::Gated,
-        _ => Timing::WhenPolled,
-    }));
-    let all = engine.limiter("all", Policy::allowance(9).unwrap()).unwrap();
-    let slots = engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
-    let gate = Gate::for_types(["SAY"]).limit(slots).connection_ceiling(all).build().unwrap();
-    let mut ingress = ingress(&gate);
-    assert!(poll(&mut ingress).is_pending());
-    drop(ingress);
-    run_tasks().await;
-    store.open(1);
-    run_tasks().await;
-    assert_eq!(store.gate_permits(), 0, "the call was executed");
-    assert_eq!(store.inner().len(), 0, "it left no untracked bucket");
-}
-
-#[tokio::test]
 async fn connection_continues_after_a_dropped_future() {
     let (store, engine) = responding_late();
     let all = engine.limiter("all", Policy::allowance(2).unwrap()).unwrap();
     let slots = engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
-    let rule = MessageRule::new(slots).key(connection_key);
-    let gate = Gate::for_types(["SAY"]).limit(rule).connection_ceiling(all).build().unwrap();
-    let mut connection: Connection<Session> = gate.connect(Peer::new(Session::default()));
+    let gate = Gate::for_types(["SAY"]).limit(slots).connection_ceiling(all).build().unwrap();
+    let mut connection: Connection<Session> = gate.connect(Peer::new(Session::of("alice")));
     {
         let mut dropped = std::pin::pin!(connection.ingress(frame("SAY")));
         let mut cx = Context::from_waker(Waker::noop());

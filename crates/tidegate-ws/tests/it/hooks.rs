@@ -8,8 +8,8 @@ use std::time::Duration;
 use tidegate::now_or_never;
 
 use tidegate_ws::{
-    Counter, Gate, GateBuilder, HOOK_QUEUE_CAPACITY, Histogram, HookStats, Observer, OnExceeded,
-    Peer, RefusalReason,
+    Counter, Gate, GateBuilder, HOOK_QUEUE_CAPACITY, Histogram, HookStats, KeyParts, MessageRule,
+    Observer, OnExceeded, Peer, RefusalReason,
 };
 
 use crate::fixture::{Fixture, Session, frame, is_accepted, refusal_reason};
@@ -183,10 +183,11 @@ fn panicking_observer_affects_neither_messages_nor_the_hook() {
     for _ in 0..3 {
         receiver.recv_timeout(TIMEOUT).unwrap();
     }
-    // A count and a hint for each message, and the panics of at least two hook calls.
+    // The new bucket of the first message, a count and a hint for each other one, and the panics of
+    // at least two hook calls.
     let stats = gate.hook_stats();
     assert!(stats.panicked >= 2, "{stats:?}");
-    assert!((8..=9).contains(&stats.observer_panicked), "{stats:?}");
+    assert!((9..=10).contains(&stats.observer_panicked), "{stats:?}");
 }
 
 #[test]
@@ -209,6 +210,7 @@ struct Counts {
     rate: AtomicU64,
     hook_panicked: AtomicU64,
     hook_dropped: AtomicU64,
+    new_buckets: AtomicU64,
     recorded: Mutex<Vec<(&'static str, u64)>>,
 }
 
@@ -219,6 +221,7 @@ impl Observer for Counts {
             "limits.rate_exceeded" => &self.rate,
             "limits.hook_panicked" => &self.hook_panicked,
             "limits.hook_dropped" => &self.hook_dropped,
+            "limits.new_buckets" => &self.new_buckets,
             other => panic!("{other}"),
         };
         count.fetch_add(1, Ordering::SeqCst);
@@ -277,7 +280,23 @@ static SECOND_SUBSCRIBER: LazyLock<tracing::Dispatch> = LazyLock::new(|| {
 });
 
 /// Log lines of a client named alice that exceeds both limits.
-fn logged(build: impl Fn(GateBuilder<Session>) -> GateBuilder<Session>) -> Vec<String> {
+fn logged(
+    build: impl Fn(GateBuilder<Session>) -> GateBuilder<Session>,
+    peer: impl Fn(Peer<Session>) -> Peer<Session>,
+) -> Vec<String> {
+    log_of(|| {
+        let fixture = Fixture::new();
+        let gate = build(gate(&fixture)).build().unwrap();
+        let alice = Peer::new(Session::of("alice")).ip("203.0.113.9".parse().unwrap());
+        let mut connection = gate.connect(peer(alice));
+        assert!(is_accepted(&mut connection, "SAY"));
+        assert_eq!(refusal_reason(&mut connection, "SAY"), RefusalReason::Rate);
+        assert!(now_or_never(connection.ingress("x".repeat(51))).unwrap().is_ok());
+    })
+}
+
+/// Log lines of `run`.
+fn log_of(run: impl FnOnce()) -> Vec<String> {
     LazyLock::force(&SECOND_SUBSCRIBER);
     let log = Log::default();
     let writer = log.clone();
@@ -287,15 +306,7 @@ fn logged(build: impl Fn(GateBuilder<Session>) -> GateBuilder<Session>) -> Vec<S
         .with_target(false)
         .with_writer(move || writer.clone())
         .finish();
-    tracing::subscriber::with_default(subscriber, || {
-        let fixture = Fixture::new();
-        let gate = build(gate(&fixture)).build().unwrap();
-        let peer = Peer::new(Session::of("alice")).id("c-1").ip("203.0.113.9".parse().unwrap());
-        let mut connection = gate.connect(peer);
-        assert!(is_accepted(&mut connection, "SAY"));
-        assert_eq!(refusal_reason(&mut connection, "SAY"), RefusalReason::Rate);
-        assert!(now_or_never(connection.ingress("x".repeat(51))).unwrap().is_ok());
-    });
+    tracing::subscriber::with_default(subscriber, run);
     let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     text.lines().map(|line| line.trim().to_owned()).collect()
 }
@@ -303,7 +314,7 @@ fn logged(build: impl Fn(GateBuilder<Session>) -> GateBuilder<Session>) -> Vec<S
 #[test]
 fn warnings_do_not_identify_clients() {
     assert_eq!(
-        logged(|gate| gate),
+        logged(|gate| gate, |peer| peer.id("c-1")),
         [
             "WARN rate_limited observed=1 limit=1 retry_after_ms=1000",
             "WARN payload_exceeded observed=51 limit=50"
@@ -314,10 +325,93 @@ fn warnings_do_not_identify_clients() {
 #[test]
 fn warnings_contain_client_ids_if_enabled() {
     assert_eq!(
-        logged(GateBuilder::log_client_ids),
+        logged(GateBuilder::log_client_ids, |peer| peer.id("c-1")),
         [
             r#"WARN rate_limited client_id="c-1" observed=1 limit=1 retry_after_ms=1000"#,
             r#"WARN payload_exceeded client_id="c-1" observed=51 limit=50"#
         ]
     );
+}
+
+/// R256: a generated id identifies no person.
+#[test]
+fn warnings_contain_generated_ids() {
+    let lines = logged(|gate| gate, |peer| peer);
+    assert_eq!(lines.len(), 2);
+    for (line, rest) in
+        lines.iter().zip(["observed=1 limit=1 retry_after_ms=1000", "observed=51 limit=50"])
+    {
+        let (_, fields) = line.split_once("client_id=\"").unwrap();
+        let (id, found) = fields.split_once("\" ").unwrap();
+        assert!(id.ends_with("-0") && id.len() == 34, "{line}");
+        assert_eq!(found, rest);
+    }
+}
+
+/// R246: what the hook misses is logged too, in one line and not in one per message.
+#[test]
+fn dropped_hook_calls_are_logged_once() {
+    let lines = log_of(|| {
+        let fixture = Fixture::new();
+        let (started, starts) = mpsc::channel();
+        let (release, blocked) = mpsc::channel::<()>();
+        let gate = gate(&fixture)
+            .on_limit_exceeded(move |_| {
+                started.send(()).unwrap();
+                let _ = blocked.recv_timeout(TIMEOUT);
+            })
+            .build()
+            .unwrap();
+        let mut connection = gate.connect(Peer::new(Session::of("alice")));
+        assert!(is_accepted(&mut connection, "SAY"));
+        assert_eq!(refusal_reason(&mut connection, "SAY"), RefusalReason::Rate);
+        starts.recv().unwrap();
+        for _ in 0..HOOK_QUEUE_CAPACITY + 7 {
+            assert_eq!(refusal_reason(&mut connection, "SAY"), RefusalReason::Rate);
+        }
+        drop(release);
+    });
+    let dropped: Vec<_> =
+        lines.iter().filter(|line| line.contains("limit hook is behind")).collect();
+    assert_eq!(dropped, ["WARN limit hook is behind; calls dropped dropped=1 queued=1024"]);
+}
+
+/// R223: a key function that returns a new key for every message shows on every store.
+#[test]
+fn new_buckets_are_counted() {
+    let fixture = Fixture::new();
+    let counts = Arc::new(Counts::default());
+    let new_buckets = || counts.new_buckets.load(Ordering::SeqCst);
+    let gate = Gate::for_types(["SAY"])
+        .limit(fixture.limiter("say", 1, 3))
+        .observer(counts.clone())
+        .build()
+        .unwrap();
+    let mut connection = gate.connect(Peer::new(Session::of("alice")));
+    assert!(is_accepted(&mut connection, "SAY") && is_accepted(&mut connection, "SAY"));
+    assert_eq!(new_buckets(), 1);
+    // Full again but for a nanosecond, and full.
+    fixture.clock.advance(Duration::from_nanos(1_999_999_999));
+    assert!(is_accepted(&mut connection, "SAY"));
+    assert_eq!(new_buckets(), 1);
+    fixture.clock.advance(Duration::from_secs(2));
+    assert!(is_accepted(&mut connection, "SAY"));
+    assert_eq!(new_buckets(), 2);
+
+    let number = AtomicU64::new(0);
+    let wrong = MessageRule::new(fixture.limiter("wrong", 1, 1)).key(move |_| {
+        KeyParts::from(["message"]).and(number.fetch_add(1, Ordering::Relaxed).to_string())
+    });
+    let slots = fixture.limiter_with("slots", tidegate::Policy::concurrency(9, None).unwrap());
+    let gate = Gate::for_types(["SAY"])
+        .limit(wrong)
+        .limit(slots)
+        .observer(counts.clone())
+        .build()
+        .unwrap();
+    let mut connection = gate.connect(Peer::new(Session::of("alice")));
+    for _ in 0..500 {
+        assert!(is_accepted(&mut connection, "SAY"));
+    }
+    assert_eq!(new_buckets(), 2 + 500, "one for each message, and none for its slot");
 }

@@ -1,12 +1,14 @@
 //! Keys: exact texts, and no unintended sharing of buckets.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use http::HeaderMap;
 use proptest::prelude::*;
 use tidegate::KeyBuf;
 use tidegate_ws::{
-    Connection, Gate, IngressContext, KeyParts, MessageRule, Peer, RefusalReason,
+    ClientAddress, Connection, Gate, IngressContext, KeyParts, MessageRule, Peer, RefusalReason,
     key_per_user_or_ip_per_type, key_per_user_per_type, per_user_key,
 };
 
@@ -193,33 +195,78 @@ fn memory_of_150_000_buckets_is_bounded() {
     assert!(stats.memory_bytes < 50 << 20, "{} bytes", stats.memory_bytes);
 }
 
-/// The texts of these keys are equal; separate limiters keep the buckets apart.
+/// R227: one limiter for users and for connections, and a tenant named like the part before the id
+/// of a connection.
 #[test]
-fn tenant_conn_collides_only_within_one_limiter() {
+fn tenant_named_conn_shares_no_bucket_with_connections() {
     let fixture = Fixture::new();
-    let (users, connections) =
-        (fixture.limiter("users", 1, 5), fixture.limiter("connections", 1, 5));
-    let has_user = |context: &IngressContext<'_, Session>| context.user().is_some();
-    let gate_of = |connections| {
-        Gate::for_types(["SAY"])
-            .limit(
-                MessageRule::new(users.clone())
-                    .key(per_user_key)
-                    .when(has_user)
-                    .otherwise(MessageRule::<Session>::new(connections).key(connection_key)),
-            )
-            .build()
-            .unwrap()
-    };
-    for (connections, remaining) in [(connections, 5), (users.clone(), 0)] {
-        let gate = gate_of(connections);
-        let mut anonymous = gate.connect(Peer::new(Session::default()).id("7"));
-        let mut user =
-            gate.connect(Peer::new(Session { tenant: Some("conn".into()), ..Session::of("7") }));
-        let _ = users.reset("rl:conn:7").now();
-        assert_eq!(accepted_count(&mut user, "SAY", 9), 5);
-        assert_eq!(accepted_count(&mut anonymous, "SAY", 9), remaining);
+    let limiter = fixture.limiter("all", 1, 5);
+    let by_connection = MessageRule::<Session>::new(limiter.clone()).key(connection_key);
+    let rule = MessageRule::new(limiter)
+        .key(per_user_key)
+        .when(|context| context.user().is_some())
+        .otherwise(by_connection);
+    let gate = Gate::for_types(["SAY"]).limit(rule).build().unwrap();
+    let mut anonymous = gate.connect(Peer::new(Session::default()).id("7"));
+    let mut user =
+        gate.connect(Peer::new(Session { tenant: Some("conn".into()), ..Session::of("7") }));
+    assert_eq!(accepted_count(&mut user, "SAY", 9), 5);
+    assert_eq!(accepted_count(&mut anonymous, "SAY", 9), 5);
+}
+
+/// R227: a user named like an address, and the anonymous client at that address.
+#[test]
+fn user_named_like_an_address_shares_no_bucket_with_it() {
+    for address in ["203.0.113.9", "2001:db8:1:2::", "::1"] {
+        let fixture = Fixture::new();
+        let gate = Gate::for_types(["PING"]).limit(fixture.limiter("say", 1, 2)).build().unwrap();
+        let mut client = gate.connect(Peer::new(Session::default()).ip(address.parse().unwrap()));
+        let text = client.context("PING").ip().unwrap().to_owned();
+        let mut user = gate.connect(Peer::new(Session::of(&text)));
+        assert_eq!(accepted_count(&mut user, "PING", 9), 2);
+        assert_eq!(accepted_count(&mut client, "PING", 9), 2, "{address}");
     }
+}
+
+/// R225: the header of a trusted proxy counts, that of a client does not.
+#[test]
+fn clients_behind_a_proxy_have_their_own_buckets() {
+    let header = ClientAddress::from_header("cf-connecting-ip");
+    let list = ClientAddress::from_x_forwarded_for();
+    for (clients, name) in [(header, "cf-connecting-ip"), (list, "x-forwarded-for")] {
+        let clients = clients.trust_proxies(["10.0.0.0/8"]).unwrap();
+        let fixture = Fixture::new();
+        let gate = Gate::for_types(["PING"]).limit(fixture.limiter("say", 1, 2)).build().unwrap();
+        let accepted = |socket: &str, client: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, client.parse().unwrap());
+            let peer = Peer::new(Session::default());
+            let peer = peer.client_address(&clients, socket.parse().unwrap(), &headers);
+            accepted_count(&mut gate.connect(peer), "PING", 9)
+        };
+        assert_eq!(accepted("10.0.0.1", "203.0.113.9"), 2);
+        assert_eq!(accepted("10.0.0.2", "203.0.113.9"), 0, "another proxy, the same client");
+        assert_eq!(accepted("10.0.0.1", "203.0.113.10"), 2);
+        // One /64 is one client.
+        assert_eq!(accepted("10.0.0.1", "2001:db8:1:2::1"), 2);
+        assert_eq!(accepted("10.0.0.1", "2001:db8:1:2::2"), 0);
+        // A client cannot choose another address.
+        assert_eq!(accepted("198.51.100.7", "192.0.2.1"), 2);
+        assert_eq!(accepted("198.51.100.7", "192.0.2.2"), 0);
+        // IPv4 clients behind NAT64 are not one client.
+        assert_eq!(accepted("10.0.0.1", "64:ff9b::192.0.2.33"), 2);
+        assert_eq!(accepted("10.0.0.1", "64:ff9b::192.0.2.34"), 2);
+        assert_eq!(accepted("10.0.0.1", "::ffff:192.0.2.34"), 0, "the same IPv4 address");
+    }
+}
+
+#[test]
+fn prefix_of_a_client_can_be_chosen() {
+    let clients = ClientAddress::peer().ipv6_prefix(56).unwrap();
+    let gate = Gate::for_types(["PING"]).build().unwrap();
+    let socket = "2001:db8:1:2ff::1".parse().unwrap();
+    let peer = Peer::new(()).client_address(&clients, socket, &HeaderMap::new());
+    assert_eq!(gate.connect(peer).context("PING").ip(), Some("2001:db8:1:200::"));
 }
 
 #[test]
@@ -235,38 +282,117 @@ fn generated_ids_are_unique_across_gates() {
     assert_eq!(ids.len(), 200);
 }
 
-/// Hostile names: short, made of separators, escapes and their results.
-fn name() -> impl Strategy<Value = Option<String>> {
-    proptest::option::of("[ab:%32A5]{0,4}")
+/// Hostile names: made of separators, escapes and their results, or of words that keys contain.
+fn name() -> impl Strategy<Value = String> {
+    let word = proptest::sample::select(vec![
+        "",
+        "rl",
+        "conn",
+        "anon",
+        "public",
+        "ip",
+        "c",
+        "PING",
+        "203.0.113.9",
+        "::1",
+        "::",
+        "2001:db8::",
+        "conn:c",
+        "::ffff:1.2.3.4",
+    ]);
+    prop_oneof!["[ab:%32A5]{0,4}".boxed(), word.prop_map(str::to_owned).boxed()]
 }
 
-/// Tenant, user and type of a key.
-type Identity = (String, String, String);
+/// Who is charged, as far as a key function can tell.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Subject {
+    User(String),
+    Address(IpAddr),
+    Anonymous,
+    Connection(String),
+}
+
+fn subject() -> impl Strategy<Value = Subject> {
+    let address = proptest::sample::select(vec!["203.0.113.9", "::1", "2001:db8::", "::"]);
+    prop_oneof![
+        4 => name().prop_map(Subject::User),
+        1 => address.prop_map(|address| Subject::Address(address.parse().unwrap())),
+        1 => Just(Subject::Anonymous),
+        2 => name().prop_map(Subject::Connection),
+    ]
+}
+
+/// Every way in which a gate can charge a client: tenant, subject, and type if it is in the key.
+type Charged = (Option<String>, Subject, Option<String>);
+
+/// The keys of a client by every function, and who each charges.
+fn keys_of(tenant: Option<&str>, subject: &Subject, message_type: &str) -> Vec<(String, Charged)> {
+    let (user, ip, id) = match subject {
+        Subject::User(user) => (Some(user.as_str()), None, "c"),
+        Subject::Address(ip) => (None, Some(ip.to_string()), "c"),
+        Subject::Anonymous => (None, None, "c"),
+        Subject::Connection(id) => (None, None, id.as_str()),
+    };
+    let session = Session {
+        tenant: tenant.map(Into::into),
+        user: user.map(Into::into),
+        ..Session::default()
+    };
+    let peer = Peer::new(session).id(id);
+    let peer = match &ip {
+        Some(ip) => peer.ip(ip.parse().unwrap()),
+        None => peer,
+    };
+    let connection = Gate::for_types(["PING"]).build().unwrap().connect(peer);
+    let context = connection.context(message_type);
+    // A missing tenant is the tenant `public`.
+    let tenant = Some(tenant.unwrap_or("public").to_owned());
+    let by_user = match subject {
+        Subject::User(_) => subject.clone(),
+        _ => Subject::Anonymous,
+    };
+    let by_user_or_ip = match (subject, context.ip()) {
+        (Subject::User(_), _) => subject.clone(),
+        (_, Some(ip)) => Subject::Address(ip.parse().unwrap()),
+        _ => Subject::Anonymous,
+    };
+    let of_connection = Subject::Connection(id.to_owned());
+    let typed = Some(message_type.to_owned());
+    let mut keys = vec![
+        (key_per_user_per_type(&context), (tenant.clone(), by_user.clone(), typed.clone())),
+        (per_user_key(&context), (tenant.clone(), by_user, None)),
+        (key_per_user_or_ip_per_type(&context), (tenant.clone(), by_user_or_ip, typed.clone())),
+        (context.connection_key(), (None, of_connection.clone(), None)),
+        (
+            context.connection_key().and(context.message_type()),
+            (None, of_connection.clone(), typed.clone()),
+        ),
+    ];
+    if let Some(ip) = context.ip() {
+        // The documented form of an application's own key.
+        let own = KeyParts::from(["rl", "ip", ip, context.message_type()]);
+        keys.push((own, (None, Subject::Address(ip.parse().unwrap()), typed)));
+    }
+    keys.into_iter().map(|(key, charged)| (key.to_string(), charged)).collect()
+}
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
+    /// R227: over all key functions, equal keys charge the same, and different keys do not.
     #[test]
-    fn different_tenants_users_and_types_have_different_keys(
-        clients in proptest::collection::vec((name(), name(), "[ab:%32A5]{1,3}"), 2..40)
+    fn keys_are_equal_iff_they_charge_the_same(
+        clients in proptest::collection::vec(
+            (proptest::option::of(name()), subject(), name()), 2..40)
     ) {
-        let mut seen: [HashMap<String, Identity>; 3] = Default::default();
-        for (tenant, user, message_type) in clients {
-            let connection = connect(tenant.as_deref(), user.as_deref(), None);
-            let context = connection.context(&message_type);
-            let owner = (
-                tenant.unwrap_or_else(|| "public".into()),
-                user.unwrap_or_else(|| "anon".into()),
-            );
-            let typed = (owner.0.clone(), owner.1.clone(), message_type.clone());
-            let keys = [
-                (key_per_user_per_type(&context), typed.clone()),
-                (per_user_key(&context), (owner.0, owner.1, String::new())),
-                (key_per_user_or_ip_per_type(&context), typed),
-            ];
-            for (seen, (key, identity)) in seen.iter_mut().zip(keys) {
-                let first = seen.entry(key.to_string()).or_insert_with(|| identity.clone());
-                prop_assert_eq!(&*first, &identity);
+        let mut charged_by: HashMap<String, Charged> = HashMap::new();
+        let mut key_of: HashMap<Charged, String> = HashMap::new();
+        for (tenant, subject, message_type) in clients {
+            for (key, charged) in keys_of(tenant.as_deref(), &subject, &message_type) {
+                let first = charged_by.entry(key.clone()).or_insert_with(|| charged.clone());
+                prop_assert_eq!(&*first, &charged, "{}", key);
+                let first = key_of.entry(charged).or_insert_with(|| key.clone());
+                prop_assert_eq!(&*first, &key);
             }
         }
     }
@@ -285,7 +411,10 @@ proptest! {
     }
 
     #[test]
-    fn no_user_shares_the_bucket_of_an_anonymous_connection(user in ".{0,12}", tenant in name()) {
+    fn no_user_shares_the_bucket_of_an_anonymous_connection(
+        user in ".{0,12}",
+        tenant in proptest::option::of(name()),
+    ) {
         let fixture = Fixture::new();
         let gate = Gate::for_types(["PING"]).limit(fixture.limiter("say", 1, 1)).build().unwrap();
         let session = |user: Option<String>| Session { tenant: tenant.clone(), user, ..Session::default() };

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod application_limits;
+mod axum_sockets;
 mod builder;
 mod cleanup;
 mod costs;
@@ -13,5 +14,7 @@ mod granularity;
 mod hooks;
 mod keys;
 mod pipeline;
+mod redis;
 mod servers;
 mod sockets;
+mod two_stores;

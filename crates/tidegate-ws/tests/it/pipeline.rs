@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tidegate::{Engine, MemoryStore, Policy, StoreHandle, now_or_never};
@@ -222,10 +221,8 @@ async fn invalid_frames_are_charged_on_a_shared_store() {
     let gate = ceiling(&engine).build().unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
     for _ in 0..10 {
-        let mut ingress = Box::pin(connection.ingress("garbage"));
-        let first = ingress.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        assert!(first.is_pending(), "the ceiling needs a store call");
-        let decision = ingress.await.unwrap();
+        let decision = now_or_never(connection.ingress("garbage"));
+        let decision = decision.expect("the ceiling needs no store call").unwrap();
         assert_eq!(reason(decision), Some(RefusalReason::Unparseable));
     }
     let decision = connection.ingress("garbage").await.unwrap();

@@ -10,6 +10,7 @@ use tidegate_ws::{Connection, Gate, MessageDecision, Peer, ReplyFrame};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
@@ -57,9 +58,7 @@ impl Server {
     }
 
     pub(crate) async fn client(&self) -> Client {
-        let (stream, _) =
-            tokio_tungstenite::connect_async(format!("ws://{}/", self.address)).await.unwrap();
-        Client(stream)
+        Client::connect(self.address).await
     }
 }
 
@@ -195,6 +194,24 @@ pub(crate) async fn serve(
 pub(crate) struct Client(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
 impl Client {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
+        let (stream, _) =
+            tokio_tungstenite::connect_async(format!("ws://{address}/")).await.unwrap();
+        Self(stream)
+    }
+
+    /// Connects as a proxy would that forwards a client of this address.
+    pub(crate) async fn forwarded(address: SocketAddr, client: &str) -> Self {
+        let mut request = format!("ws://{address}/").into_client_request().unwrap();
+        request.headers_mut().insert("x-forwarded-for", client.parse().unwrap());
+        Self(tokio_tungstenite::connect_async(request).await.unwrap().0)
+    }
+
+    /// Whether the server has ended the connection.
+    pub(crate) async fn is_ended(&mut self) -> bool {
+        !matches!(self.0.next().await, Some(Ok(_)))
+    }
+
     pub(crate) async fn send(&mut self, text: &str) {
         self.0.send(Message::text(text)).await.unwrap();
     }

@@ -37,7 +37,10 @@ impl Admission {
         for (index, (known, policy)) in known.into_iter().zip(policies).enumerate() {
             match (known, policy) {
                 (Some(live_limit), Some(policy)) => {
-                    drop(live_limit.limit().revise(policy, change)?);
+                    let limit = live_limit.limit();
+                    if *limit.policy() != policy {
+                        self.engine.store().check_limit(&limit.revise(policy, change)?)?;
+                    }
                 }
                 (None, Some(policy)) => {
                     new[index] = Some(LiveLimit::new(Limit::named(&self.names[index], policy)?)?);
@@ -46,7 +49,7 @@ impl Admission {
             }
         }
         let shared: Arc<dyn LimitWatcher> = self.shared.clone();
-        let registered = self.engine.registry().register_all(new)?;
+        let registered = self.engine.registry().register_all(new, self.engine.store())?;
         let [client, organization] = registered.clone();
         for live_limit in [&client, &organization].into_iter().flatten() {
             live_limit.require_bucket();
@@ -60,7 +63,7 @@ impl Admission {
         let revised =
             revised.map(|(live_limit, policy)| live_limit.clone().zip(policy).filter(differs));
         for (live_limit, policy) in revised.iter().flatten() {
-            live_limit.replace_policy(*policy, change)?;
+            live_limit.replace_policy(*policy, change, self.engine.store())?;
         }
         self.shared.put(rules, &next);
         *tiers = next;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tidegate_core::{Limit, LimitError, PolicyChange};
 
 use crate::live_limit::LiveLimit;
+use crate::store_handle::StoreHandle;
 
 /// Maximum number of retired limits to remember. Beyond it, the limits that were retired first are
 /// forgotten: one that comes back starts a new history, and its buckets that were written under a
@@ -61,11 +62,15 @@ impl LimitRegistry {
     }
 
     /// Registers a limit under its name, and returns the limit that the name stands for.
-    pub(crate) fn register(&self, live_limit: LiveLimit) -> Result<Arc<LiveLimit>, LimitError> {
+    pub(crate) fn register(
+        &self,
+        live_limit: LiveLimit,
+        store: &StoreHandle,
+    ) -> Result<Arc<LiveLimit>, LimitError> {
         let mut limits = self.lock();
-        limits.check(&live_limit)?;
+        limits.check(&live_limit, store)?;
         let is_known = limits.active.contains_key(live_limit.limit().identity());
-        let live_limit = limits.add(live_limit);
+        let live_limit = limits.add(live_limit, store);
         drop(limits);
         if !is_known {
             // Not under the lock: a watcher may hold a lock of its own and wait for this one.
@@ -79,10 +84,12 @@ impl LimitRegistry {
     pub(crate) fn register_all<const N: usize>(
         &self,
         live_limits: [Option<LiveLimit>; N],
+        store: &StoreHandle,
     ) -> Result<[Option<Arc<LiveLimit>>; N], LimitError> {
         let mut limits = self.lock();
-        live_limits.iter().flatten().try_for_each(|live_limit| limits.check(live_limit))?;
-        Ok(live_limits.map(|live_limit| live_limit.map(|live_limit| limits.add(live_limit))))
+        let mut all = live_limits.iter().flatten();
+        all.try_for_each(|live_limit| limits.check(live_limit, store))?;
+        Ok(live_limits.map(|live_limit| live_limit.map(|live_limit| limits.add(live_limit, store))))
     }
 
     /// Retires a name. Returns whether there was such a limit, and the limits that were forgotten
@@ -109,8 +116,8 @@ impl LimitRegistry {
 
 impl Limits {
     /// Rejects a limit whose name has a different policy or schedule, or whose history cannot
-    /// continue.
-    fn check(&self, live_limit: &LiveLimit) -> Result<(), LimitError> {
+    /// continue, or that the store cannot decide.
+    fn check(&self, live_limit: &LiveLimit, store: &StoreHandle) -> Result<(), LimitError> {
         let limit = live_limit.limit();
         match self.active.get(limit.identity()) {
             Some(known) if !known.is_equivalent_to(live_limit) => {
@@ -118,15 +125,15 @@ impl Limits {
             }
             Some(_) => Ok(()),
             None => match self.retired.get(limit.identity()) {
-                Some(retired) => revive(&retired.limit(), &limit).map(drop),
-                None => Ok(()),
+                Some(retired) => store.check_limit(&revive(&retired.limit(), &limit)?),
+                None => store.check_limit(&limit),
             },
         }
     }
 
     /// Returns the limit that has this name from now on: `live_limit`, unless the name is already
     /// taken.
-    fn add(&mut self, live_limit: LiveLimit) -> Arc<LiveLimit> {
+    fn add(&mut self, live_limit: LiveLimit, store: &StoreHandle) -> Arc<LiveLimit> {
         let limit = live_limit.limit();
         if let Some(known) = self.active.get(limit.identity()) {
             return known.clone();
@@ -135,7 +142,7 @@ impl Limits {
         let live_limit = match retired {
             Some(retired) => {
                 self.order.remove(&retired.number);
-                restore_retired(&retired, live_limit)
+                restore_retired(&retired, live_limit, store)
             }
             None => Arc::new(live_limit),
         };
@@ -156,11 +163,15 @@ impl Limits {
 
 /// Restores a retired limit under the policy of `live_limit`: the old live limit if it is still in
 /// use, else `live_limit` with the old history.
-fn restore_retired(retired: &Retired, live_limit: LiveLimit) -> Arc<LiveLimit> {
+fn restore_retired(
+    retired: &Retired,
+    live_limit: LiveLimit,
+    store: &StoreHandle,
+) -> Arc<LiveLimit> {
     let limit = live_limit.limit();
     if let Some(live) = retired.live.upgrade().filter(|live| live.has_same_schedule(&live_limit)) {
         let same = live.limit().policy() == limit.policy();
-        if same || live.replace_policy(*limit.policy(), PolicyChange::KeepTokens).is_ok() {
+        if same || live.replace_policy(*limit.policy(), PolicyChange::KeepTokens, store).is_ok() {
             live.replace_failure_rule(limit.failure_rule());
             return live;
         }

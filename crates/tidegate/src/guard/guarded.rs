@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{
-    FailureRule, Limit, Operation, Probe, Store, StoreResponses, Submission, WallTime,
+    FailureRule, Limit, LimitError, Operation, Probe, Store, StoreResponses, Submission, WallTime,
 };
 use tokio::time::Instant;
 
@@ -126,6 +126,10 @@ impl Store for GuardedStore {
                 Submission::Ready
             }
         }
+    }
+
+    fn check_limit(&self, limit: &Limit) -> Result<(), LimitError> {
+        self.inner.store.check_limit(limit)
     }
 
     fn wall_time(&self) -> Option<WallTime> {

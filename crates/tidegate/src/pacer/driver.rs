@@ -3,7 +3,7 @@
 //! A pacer has one driver for each tokio runtime with waiters or leases, and one thread for those
 //! outside any runtime. So a runtime that is shut down, or a current-thread runtime that is not
 //! being driven, stalls only its own waiters. A driver ends with its last waiter, or soon after its
-//! last lease.
+//! last lease. There are none on a clock that a program moves: it advances the queue.
 
 pub(super) mod driver_slot;
 pub(super) mod leases;
@@ -22,6 +22,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tidegate_core::Time;
+use tidegate_memory::clock::TimerBackoff;
 
 use super::inner::{PacerInner, earlier};
 use driver_slot::{DriverSlot, Executor};
@@ -43,7 +44,7 @@ pub(super) struct Drivers {
     /// When the drivers expect something to be due.
     alarm: Option<Time>,
     started: u64,
-    /// Whether the owner drives the pacer.
+    /// Whether the owner of the pacer advances it, or its clock does.
     is_manual: bool,
 }
 
@@ -79,9 +80,13 @@ enum DriverAction {
 }
 
 impl Drivers {
-    /// No drivers: the owner of the pacer advances it.
+    /// No drivers: the owner of the pacer advances it, or its clock does.
     pub(super) fn manual() -> Self {
         Self { is_manual: true, ..Self::default() }
+    }
+
+    pub(super) const fn is_manual(&self) -> bool {
+        self.is_manual
     }
 
     /// Makes sure that a waiter on `executor` has a driver there: that of its slot if it still
@@ -203,7 +208,8 @@ impl Drivers {
         self.started += 1;
         let number = self.started;
         self.running.retain(|driver| driver.users > 0);
-        let context = DriverContext { inner: Arc::downgrade(inner), executor, number };
+        let inner = Arc::downgrade(inner);
+        let context = DriverContext { inner, executor, number, timers: TimerBackoff::default() };
         let notifier = match executor {
             Executor::Thread => {
                 let notifier = Arc::new(ThreadNotifier::default());
@@ -253,11 +259,13 @@ struct DriverContext {
     inner: Weak<PacerInner>,
     executor: Executor,
     number: u64,
+    timers: TimerBackoff,
 }
 
 impl DriverContext {
-    /// Renews what is due, advances the queue, and returns what to do next.
-    fn run_once(&self) -> DriverAction {
+    /// Renews what is due, advances the queue, and returns what to do next. `has_fired` says
+    /// whether the last sleep was not interrupted.
+    fn run_once(&mut self, has_fired: bool) -> DriverAction {
         let Some(inner) = self.inner.upgrade() else { return DriverAction::Stop };
         let mut state = inner.lock_renewed();
         let until = inner.advance(&mut state);
@@ -282,7 +290,7 @@ impl DriverContext {
             return DriverAction::CallStore(Box::new(head_call));
         }
         let now = inner.now();
-        let sleep = until.map(|until| until.since(now));
+        let sleep = until.map(|until| self.timers.span(until.since(now), now, has_fired));
         DriverAction::Sleep([sleep, max_sleep].into_iter().flatten().min())
     }
 }
@@ -294,7 +302,7 @@ struct RunningDriver(DriverContext);
 
 impl Drop for RunningDriver {
     fn drop(&mut self) {
-        let DriverContext { inner, executor, number } = &self.0;
+        let DriverContext { inner, executor, number, .. } = &self.0;
         let Some(inner) = inner.upgrade() else { return };
         let mut state = inner.lock();
         let has_users = state.drivers.is_needed(*executor, *number);
@@ -310,9 +318,10 @@ impl Drop for RunningDriver {
 
 #[cfg(feature = "tokio")]
 async fn drive_on_tokio(context: DriverContext, notifier: Arc<tokio::sync::Notify>) {
-    let driver = RunningDriver(context);
+    let mut driver = RunningDriver(context);
+    let mut has_fired = false;
     loop {
-        match driver.0.run_once() {
+        match driver.0.run_once(std::mem::take(&mut has_fired)) {
             DriverAction::Stop => return,
             DriverAction::CallStore(head_call) => {
                 let inner = head_call.inner().clone();
@@ -323,7 +332,7 @@ async fn drive_on_tokio(context: DriverContext, notifier: Arc<tokio::sync::Notif
             }
             DriverAction::Sleep(None) => notifier.notified().await,
             DriverAction::Sleep(Some(span)) => {
-                let _ = tokio::time::timeout(span, notifier.notified()).await;
+                has_fired = tokio::time::timeout(span, notifier.notified()).await.is_err();
             }
         }
     }
@@ -358,8 +367,9 @@ async fn call_and_watch(
 }
 
 fn drive_on_thread(context: DriverContext, notifier: &ThreadNotifier) {
-    let driver = RunningDriver(context);
-    while let DriverAction::Sleep(span) = driver.0.run_once() {
-        notifier.wait(span);
+    let mut driver = RunningDriver(context);
+    let mut has_fired = false;
+    while let DriverAction::Sleep(span) = driver.0.run_once(has_fired) {
+        has_fired = !notifier.wait(span);
     }
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use tidegate_core::{Receipt, Settlement, StoreError, Time};
+use tidegate_memory::clock::ClockWatcher;
 
 use super::adaptive::{CallStart, PermitOutcome};
 use super::claim::{BucketName, Claim};
@@ -19,7 +20,7 @@ use super::pending_acquire::{Block, ChargeResult, PendingAcquire, holds_slots, i
 use super::permit::OnDrop;
 use super::pool::{PoolHandle, PoolMember, SlotPool, SlotRequest};
 use super::scheduler::slab::{Id, Slab};
-use super::scheduler::wait_attribution::WaitPart;
+use super::scheduler::wait_attribution::{Causes, WaitPart};
 use super::scheduler::waiter::{Removed, WaitError};
 use super::scheduler::{NextAction, Scheduler};
 use crate::live_limit::LimitWatcher;
@@ -120,11 +121,22 @@ impl PacerInner {
             abandoned: Vec::new(),
             head_in_call: None,
         };
-        Arc::new_cyclic(|inner| {
+        let inner = Arc::new_cyclic(|inner: &Weak<Self>| {
             let pool = member.map(|member| member.handle(inner.clone()));
             let state = Mutex::new(State { pool, weak_self: inner.clone(), ..state });
             Self { store, clock, default_tenant: "".into(), state }
-        })
+        });
+        inner.watch_clock();
+        inner
+    }
+
+    /// Lets a clock that a program moves drive the waits, instead of drivers with timers.
+    fn watch_clock(self: &Arc<Self>) {
+        let watcher: Weak<Self> = Arc::downgrade(self);
+        let mut state = self.lock();
+        if !state.drivers.is_manual() && self.clock.watch(watcher) {
+            state.drivers = Drivers::manual();
+        }
     }
 
     pub(super) fn store(&self) -> &StoreHandle {
@@ -346,7 +358,8 @@ impl State {
         let pending = self.scheduler.pending(id);
         let has_entered = pending.is_none_or(|pending| pending.try_enter_groups(&self.weak_self));
         if !has_entered {
-            self.scheduler.park(id, WaitPart::CONCURRENCY, None, now);
+            let slot = (WaitPart::CONCURRENCY.into(), None);
+            self.scheduler.park(id, &Causes::from_iter([slot]), None, now);
         }
         has_entered
     }
@@ -429,10 +442,6 @@ impl State {
 
     /// Applies the result of trying the head.
     pub(super) fn apply(&mut self, id: Id, result: ChargeResult, now: Time) {
-        let by = |state: &Self, index: usize| {
-            let pending = state.scheduler.pending(id);
-            pending.map(|pending| pending.claims[index].limit()).unwrap_or_default()
-        };
         match result {
             ChargeResult::Granted { receipt, charged, lease, .. } => {
                 let Some(pending) = self.scheduler.pending(id) else { return };
@@ -443,13 +452,17 @@ impl State {
                     pending.set_charged(&charged);
                 }
             }
-            ChargeResult::Blocked(Block { index, per_tenant, wait, .. }) => {
-                let by = by(self, index);
+            ChargeResult::Blocked(Block { causes, per_tenant, wait, .. }) => {
+                let Some(pending) = self.scheduler.pending(id) else { return };
+                let named = |(index, wait): (usize, Option<Duration>)| {
+                    (pending.claims[index].limit().into(), instant_after(wait, now))
+                };
+                let by: Causes = causes.into_iter().map(named).collect();
                 let until = instant_after(wait, now);
                 if per_tenant {
                     self.scheduler.park(id, &by, until, now);
                 } else {
-                    self.scheduler.block(id, &by, until, now);
+                    self.scheduler.block(id, by, until, now);
                 }
             }
             ChargeResult::NeverFits(index) => self.scheduler.fail(id, WaitError::NeverFits(index)),
@@ -471,6 +484,12 @@ fn local_store_pending() -> ChargeResult {
     ChargeResult::Failed(StoreError::Unavailable(
         "the in-process store did not answer at once".into(),
     ))
+}
+
+impl ClockWatcher for PacerInner {
+    fn on_move(self: Arc<Self>) {
+        self.refresh();
+    }
 }
 
 impl LimitWatcher for PacerInner {

@@ -66,8 +66,9 @@ pub(super) enum ChargeResult {
 /// What a list waits for.
 #[derive(Debug, Default)]
 pub(super) struct Block {
-    /// The binding claim.
-    pub(super) index: usize,
+    /// Claims that are not ready, in the order in which they become so, each after this time; `None`
+    /// if unknown. Those before the last come earlier in the list than a later one.
+    pub(super) causes: SmallVec<[(usize, Option<Duration>); 2]>,
     /// Whether its limit is the tenant's own.
     pub(super) per_tenant: bool,
     /// Time until the list fits if nothing is given back; `None` if unknown.
@@ -239,20 +240,23 @@ impl PendingAcquire {
         let longest = waits(per_tenant).max_by_key(|(retry, index, _)| (*retry, Reverse(*index)));
         match longest {
             Some((Retry::Never, index, _)) => ChargeResult::NeverFits(index),
-            Some((retry, index, _)) => {
+            Some((retry, ..)) => {
                 let is_slots = |policy: &Policy| matches!(policy, Policy::Concurrency(_));
                 let slots = waits(per_tenant).any(|(_, _, policy)| is_slots(policy));
                 let timed_wait = waits(per_tenant).filter(|(_, _, policy)| !is_slots(policy));
                 let timed_wait = timed_wait.filter_map(|(retry, _, _)| retry.after()).max();
                 ChargeResult::Blocked(Block {
-                    index,
+                    causes: causes(outcomes),
                     per_tenant,
                     wait: retry.after(),
                     timed_wait,
                     slots,
                 })
             }
-            None => ChargeResult::Blocked(Block::default()),
+            None => {
+                let causes = std::iter::once((0, None)).collect();
+                ChargeResult::Blocked(Block { causes, ..Block::default() })
+            }
         }
     }
 
@@ -333,6 +337,20 @@ impl PendingAcquire {
         }
         Ok(Ok(longest))
     }
+}
+
+/// The claims that a list waits for. While several are not ready, the first in the list is the cause
+/// of the wait: a later one adds only what it takes longer.
+fn causes(outcomes: &[Outcome]) -> SmallVec<[(usize, Option<Duration>); 2]> {
+    let mut causes = SmallVec::new();
+    let mut longest = None;
+    for (index, retry) in outcomes.iter().enumerate().filter_map(|(i, one)| Some((i, one.retry?))) {
+        if longest.is_none_or(|longest| longest < retry) {
+            longest = Some(retry);
+            causes.push((index, retry.after()));
+        }
+    }
+    causes
 }
 
 /// Projected time until this many tokens have been granted one after the other.

@@ -80,8 +80,10 @@ impl Permit {
         self.details.waited
     }
 
-    /// The limits that made it wait and for how long, longest first. The sum is
-    /// [`waited`](Self::waited), except for the lateness of the timer.
+    /// The limits that made it wait and for how long, longest first. While several limits are not
+    /// ready, the first one in the list of charges counts, so that a later one has only the time
+    /// beyond that. On the in-process store the sum is [`waited`](Self::waited); on a shared one, up
+    /// to 250 ms of a reservation may have no cause.
     #[must_use]
     pub fn wait_parts(&self) -> &[WaitPart] {
         &self.details.parts

@@ -30,7 +30,8 @@ use demand::Demands;
 use queue::{FairQueue, QueueKey};
 use slab::Id;
 use slots::Slots;
-use wait_attribution::{Mark, WaitAttribution, WaitPart, combine};
+use tenant::TenantTotals;
+use wait_attribution::{Causes, WaitAttribution, WaitPart, combine};
 use waiter::{Granted, Polled, Removed, WaitError, Waiter, WaiterState};
 use wakes::Wakes;
 
@@ -65,7 +66,7 @@ pub(crate) struct Scheduler<T, G> {
 #[derive(Debug)]
 struct Blocked {
     id: Id,
-    by: Arc<str>,
+    by: Causes,
     /// When to try it again; `None`: when something changes.
     until: Option<Time>,
 }
@@ -140,14 +141,14 @@ impl<T: Demands, G> Scheduler<T, G> {
         now: Time,
     ) -> Id {
         // Parked waiters that can go now were there first.
-        self.queue.unpark(now);
-        let (mark, tenant_mark) = (self.attribution.mark(now), Mark::default());
-        let state = WaiterState::Waiting(None);
-        let waiter = Waiter { pending, joined: now, deadline, mark, tenant_mark, state };
+        self.unpark(now);
+        let (state, marks) = (WaiterState::Waiting(None), TenantTotals::default());
+        let waiter = Waiter { pending, joined: now, deadline, marks, state };
         let id = self.queue.push(queue_key, cost, waiter);
-        if let Some(tenant_mark) = self.queue.mark(id, now) {
+        let shared = self.attribution.totals(now);
+        if let Some(marks) = self.queue.tenant_of(id).map(|tenant| tenant.totals(&shared, now)) {
             if let Some(waiter) = self.queue.get_mut(id) {
-                waiter.tenant_mark = tenant_mark;
+                waiter.marks = marks;
             }
         }
         if let Some(deadline) = deadline {
@@ -159,20 +160,21 @@ impl<T: Demands, G> Scheduler<T, G> {
     /// The action for `now`. Expires deadlines on the way.
     pub(crate) fn next(&mut self, now: Time) -> NextAction {
         self.expire(now);
-        self.queue.unpark(now);
+        self.unpark(now);
         let Some(head) = self.queue.head() else {
-            self.attribution.switch_to(None, now);
+            self.attribution.clear(now);
             return NextAction::Sleep(self.earliest(None));
         };
         if self.slots.is_full() {
-            self.attribution.switch_to(Some(WaitPart::CONCURRENCY), now);
+            self.attribution.switch_to([(WaitPart::CONCURRENCY, None)], now);
             return NextAction::Sleep(self.earliest(None));
         }
         match &self.blocked {
             Some(blocked)
                 if blocked.id == head && blocked.until.is_none_or(|until| now < until) =>
             {
-                self.attribution.switch_to(Some(&blocked.by), now);
+                let by = blocked.by.iter().map(|(name, until)| (&**name, *until));
+                self.attribution.switch_to(by, now);
                 NextAction::Sleep(self.earliest(blocked.until))
             }
             _ => NextAction::Try(head),
@@ -181,7 +183,7 @@ impl<T: Demands, G> Scheduler<T, G> {
 
     /// The head waits for a slot of a shared pool. Returns when there is something else to do.
     pub(crate) fn wait_for_slot(&mut self, now: Time) -> Option<Time> {
-        self.attribution.switch_to(Some(WaitPart::CONCURRENCY), now);
+        self.attribution.switch_to([(WaitPart::CONCURRENCY, None)], now);
         self.earliest(None)
     }
 
@@ -223,31 +225,39 @@ impl<T: Demands, G> Scheduler<T, G> {
         if !self.is_waiting(id) {
             return;
         }
-        let tenant_mark =
-            self.queue.get(id).map(|waiter| waiter.tenant_mark.clone()).unwrap_or_default();
-        let own =
-            self.queue.attribution(id).map(|attribution| attribution.since(&tenant_mark, now));
+        let parts = self.wait_parts(id, now);
         self.queue.grant(id);
         self.slots.take();
         self.blocked = None;
         let Some(waiter) = self.queue.get_mut(id) else { return };
         let waited = now.since(waiter.joined);
-        let shared = self.attribution.since(&waiter.mark, now);
-        let parts = combine(own.unwrap_or_default(), shared, waited);
         self.end(id, WaiterState::Granted(Granted { grant, waited, parts }));
     }
 
-    /// Records that a shared limit is not ready before `until`: the waiter stays the head and
-    /// no waiter overtakes it. Without a time it is tried again when something changes.
-    pub(crate) fn block(&mut self, id: Id, by: &str, until: Option<Time>, now: Time) {
-        self.attribution.switch_to(Some(by), now);
-        self.blocked = Some(Blocked { id, by: by.into(), until });
+    /// What has delayed a waiter since it joined.
+    fn wait_parts(&mut self, id: Id, now: Time) -> Vec<WaitPart> {
+        let Some(marks) = self.queue.get(id).map(|waiter| waiter.marks.clone()) else {
+            return Vec::new();
+        };
+        let shared = self.attribution.totals(now);
+        let Some(tenant) = self.queue.tenant_of(id) else { return Vec::new() };
+        let totals = tenant.totals(&shared, now);
+        let (own, shared) = (totals.own.since(&marks.own), totals.shared.since(&marks.shared));
+        combine(tenant.attribution.parts(&own).chain(self.attribution.parts(&shared)))
     }
 
-    /// Records that a limit of the waiter's tenant alone is not ready before `until`: other tenants
+    /// Records that shared limits are not ready before `until`: the waiter stays the head and
+    /// no waiter overtakes it. Without a time it is tried again when something changes.
+    pub(crate) fn block(&mut self, id: Id, by: Causes, until: Option<Time>, now: Time) {
+        self.attribution.switch_to(by.iter().map(|(name, until)| (&**name, *until)), now);
+        self.blocked = Some(Blocked { id, by, until });
+    }
+
+    /// Records that limits of the waiter's tenant alone are not ready before `until`: other tenants
     /// go on.
-    pub(crate) fn park(&mut self, id: Id, by: &str, until: Option<Time>, now: Time) {
-        self.queue.park(id, until, by, now);
+    pub(crate) fn park(&mut self, id: Id, by: &Causes, until: Option<Time>, now: Time) {
+        let shared = self.attribution.totals(now);
+        self.queue.park(id, until, by, (&shared, now));
         if self.queue.parked_len() > self.max_waiting {
             // The first waiter of a tenant was counted as one that is not parked.
             self.fail(id, WaitError::QueueFull(self.max_waiting));
@@ -316,7 +326,18 @@ impl<T: Demands, G> Scheduler<T, G> {
     pub(crate) fn nudge(&mut self, now: Time) {
         self.nudge_count += 1;
         self.blocked = None;
-        self.queue.unpark_all(now);
+        if self.queue.parked_len() > 0 {
+            let shared = self.attribution.totals(now);
+            self.queue.unpark_all(&shared, now);
+        }
+    }
+
+    /// Lets tenants take turns again whose time has come.
+    fn unpark(&mut self, now: Time) {
+        if self.queue.next_unpark().is_some_and(|until| until <= now) {
+            let shared = self.attribution.totals(now);
+            self.queue.unpark(&shared, now);
+        }
     }
 
     /// Number of nudges so far. An answer of the store from before the latest one may be out of

@@ -1,5 +1,6 @@
 //! Admission: which requests are admitted, which are rejected, and what they are charged.
 
+mod cost;
 mod load;
 mod pressure;
 mod rules;

@@ -12,3 +12,5 @@ mod operations;
 mod pacing;
 mod reconfigure;
 mod retirement;
+mod take_store;
+mod wall_clock;

@@ -66,9 +66,16 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "providers.*.tier",
         ValueKind::Text,
         |value| value.to_text().map(drop),
-        "Tier of the account, to look up limits in a table of tiers.",
+        "Tier of the account at the provider. Models have the limits that the tier table has for \
+         it, unless they are configured.",
+    ),
+    KnownKey::new(
+        "providers.*.model",
+        ValueKind::Text,
+        |value| model_name(value).map(drop),
+        "Model of the provider that the library stack loads if the program names none.",
     )
-    .unused("there is no table of tiers: set the limits themselves, such as requests_per_minute"),
+    .library("callers name the model in each request"),
     per_minute(
         "providers.*.requests_per_minute",
         "Requests per minute. If unset: learned from the \

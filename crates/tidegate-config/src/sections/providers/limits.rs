@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use tidegate_llm::plan::{Constraint, RawConstraint, TierTable};
+use tidegate_llm::plan::{Constraint, RawConstraint};
 use tidegate_providers::Provider;
 
 use super::bounded;
@@ -41,7 +41,7 @@ pub struct ProviderLimits {
     /// Burst size, in requests.
     pub burst_capacity: Setting<Option<NonZeroU32>>,
     pub(super) constraint: Option<Constraint>,
-    raw: RawConstraint,
+    pub(super) raw: RawConstraint,
 }
 
 impl Default for ProviderLimits {
@@ -105,42 +105,6 @@ impl ProviderLimits {
             burst_capacity: number(&self.burst_capacity),
             max_concurrent_requests: None,
         }
-    }
-
-    /// Returns the configured limits, completed by those of the tier in `tiers`.
-    pub(super) fn merge_with_tier(
-        &self,
-        name: &Provider,
-        tier: Option<&str>,
-        tiers: &TierTable,
-    ) -> Option<Constraint> {
-        let row = tier.and_then(|tier| tiers.get(name, tier, ""));
-        let Some(row) = row else { return self.constraint.clone() };
-        let (configured, mut raw) = (self.raw.clone(), RawConstraint::from(row.clone()));
-        if configured.tokens_per_minute.is_some() {
-            (raw.input_tokens_per_minute, raw.output_tokens_per_minute) = (None, None);
-        }
-        if configured.input_tokens_per_minute.or(configured.output_tokens_per_minute).is_some() {
-            raw.tokens_per_minute = None;
-        }
-        let combined = RawConstraint {
-            requests_per_minute: configured.requests_per_minute.or(raw.requests_per_minute),
-            tokens_per_minute: configured.tokens_per_minute.or(raw.tokens_per_minute),
-            input_tokens_per_minute: configured
-                .input_tokens_per_minute
-                .or(raw.input_tokens_per_minute),
-            output_tokens_per_minute: configured
-                .output_tokens_per_minute
-                .or(raw.output_tokens_per_minute),
-            requests_per_day: configured.requests_per_day.or(raw.requests_per_day),
-            requests_per_day_zone: configured.requests_per_day_zone.or(raw.requests_per_day_zone),
-            min_interval_ms: configured.min_interval_ms.or(raw.min_interval_ms),
-            burst_factor: configured.burst_factor.or(raw.burst_factor),
-            burst_capacity: configured.burst_capacity.or(raw.burst_capacity),
-            max_concurrent_requests: None,
-        };
-        // Limits that are valid alone are valid together, except totals, which were handled above.
-        Constraint::try_new(&with_default_burst(combined)).ok().or_else(|| self.constraint.clone())
     }
 }
 
@@ -254,7 +218,7 @@ fn constraint(raw: &RawConstraint, fields: &mut Fields<'_, '_>) -> Option<Constr
 }
 
 /// Sets the burst to one second's worth of requests, unless it is configured.
-fn with_default_burst(mut raw: RawConstraint) -> RawConstraint {
+pub(super) fn with_default_burst(mut raw: RawConstraint) -> RawConstraint {
     if raw.burst_capacity.is_none() && raw.burst_factor.is_none() {
         raw.burst_capacity = raw.requests_per_minute.map(|requests| (requests / 60).max(1));
         // One second of the largest rate exceeds the maximum burst.

@@ -1,7 +1,7 @@
 //! Acquiring a permit over all limits of a call, and the error if there is none.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate::pacer::{Acquire, AcquireError, Gauges, Permit, WaitPart};
 use tidegate_core::Time;
+use tokio::time::Sleep;
 
 use super::{CallQueue, INLINE, costs_of};
 use crate::call::{CallError, CallOptions, OutgoingCall};
@@ -40,6 +41,7 @@ impl CallQueue {
     ) -> Result<Admitted, CallError> {
         let _waiting = self.enter_stage(Stage::Waiting);
         let started = self.now();
+        let mut deadline = pin!(call.options().deadline.map(tokio::time::sleep));
         loop {
             let mut expectation = model_limits.expect(call.input_tokens());
             if call.has_estimated_input() {
@@ -51,7 +53,9 @@ impl CallQueue {
             let costs = costs_of(&trackers, self.settings.accounting, reserved);
             let priced = trackers.iter().zip(&costs);
             let acquire = self.request(priced, &demand, (call.options(), model), started);
-            match self.unless_repriced(model_limits, expectation.rule, acquire).await {
+            let waiting = self.unless_repriced(model_limits, expectation.rule, acquire);
+            let timed_out = AcquireError::TimedOut(call.options().deadline.unwrap_or_default());
+            match before(deadline.as_mut(), timed_out, waiting).await {
                 Some(Ok(permit)) => return Ok(Admitted { permit, trackers, costs, demand }),
                 Some(Err(source)) => {
                     let endpoint = &call.options().endpoint;
@@ -189,6 +193,26 @@ impl CallQueue {
         let rounds = waiting.div_ceil(gauges.concurrency.unwrap_or(1).max(1));
         Duration::from_millis(self.mean_call_time.load(Ordering::Relaxed).saturating_mul(rounds))
     }
+}
+
+/// Ends a wait at the deadline of its call. A pacer grants a little later than that, when the time of
+/// the call is up.
+async fn before(
+    mut deadline: Pin<&mut Option<Sleep>>,
+    timed_out: AcquireError,
+    waiting: impl Future<Output = Option<Result<Permit, AcquireError>>>,
+) -> Option<Result<Permit, AcquireError>> {
+    let mut waiting = pin!(waiting);
+    let in_time = poll_fn(|context| {
+        if let Poll::Ready(done) = waiting.as_mut().poll(context) {
+            return Poll::Ready(Some(done));
+        }
+        match deadline.as_mut().as_pin_mut() {
+            Some(end) => end.poll(context).map(|()| None),
+            None => Poll::Pending,
+        }
+    });
+    in_time.await.unwrap_or(Some(Err(timed_out)))
 }
 
 /// Expected usage of a call and the maximum output it requests.

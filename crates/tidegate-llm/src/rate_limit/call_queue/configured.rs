@@ -159,12 +159,14 @@ impl CallQueue {
             endpoints.insert(endpoint.clone(), set);
         }
         let mut models = Vec::new();
-        for (pattern, constraint) in &limits.models {
+        for (pattern, constraint, source) in &limits.models {
             let key = self.scope.clone().model(pattern.as_str()).to_string();
             let name = pattern.as_str();
             let set = set(key, constraint)?.with_slots(constraint, name, &self.settings);
             let is_single_model = pattern.is_exact();
-            models.push((pattern.clone(), LimitSet { is_single_model, ..set }));
+            let is_explicit = *source == ConstraintSource::Override;
+            let set = LimitSet { is_single_model, is_explicit, source: *source, ..set };
+            models.push((pattern.clone(), set));
         }
         for (tracker, spec) in &changes {
             tracker.set(spec, self.now())?;

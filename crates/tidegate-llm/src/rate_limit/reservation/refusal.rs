@@ -149,8 +149,9 @@ impl ActiveCall {
     /// Outcome for adaptive concurrency: only a throttle that no known limit explains concerns it.
     pub(super) fn outcome(&self, error: &CallError) -> PermitOutcome {
         match error.class() {
-            // A breaker that opened while the call waited is not push-back of the provider.
-            _ if matches!(error, CallError::CircuitOpen { .. }) => PermitOutcome::Ignored,
+            // A breaker that opened, or a deadline that ended, while the call waited is not push-back
+            // of the provider.
+            _ if error.is_local() => PermitOutcome::Ignored,
             Class::RateLimited { after, .. } if self.limit_knowledge() != LimitKnowledge::Known => {
                 PermitOutcome::Throttled { retry_after: after }
             }

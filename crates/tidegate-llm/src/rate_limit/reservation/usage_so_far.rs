@@ -10,7 +10,7 @@ use super::text_counter::TextCounter;
 
 /// Usage of a response so far.
 #[derive(Debug, Default)]
-pub(super) struct UsageSoFar {
+pub(crate) struct UsageSoFar {
     reported: Option<Usage>,
     /// Output received after the last report.
     since: TextCounter,
@@ -23,19 +23,19 @@ pub(super) struct UsageSoFar {
 }
 
 impl UsageSoFar {
-    pub(super) fn add_text(&mut self, text: &str) {
+    pub(crate) fn add_text(&mut self, text: &str) {
         if !text.is_empty() {
             self.has_output = true;
             self.since.add(text);
         }
     }
 
-    pub(super) fn add_unread(&mut self, tokens: u64) {
+    pub(crate) fn add_unread(&mut self, tokens: u64) {
         self.has_output |= tokens > 0;
         self.unread = self.unread.saturating_add(tokens);
     }
 
-    pub(super) fn set_reported(&mut self, usage: Usage) {
+    pub(crate) fn set_reported(&mut self, usage: Usage) {
         self.reported = Some(usage);
         if usage.output > 0 && self.has_output {
             self.covered = usage.output;
@@ -45,14 +45,14 @@ impl UsageSoFar {
     }
 
     /// Sets the final usage, which may have been reported already.
-    pub(super) fn set_final(&mut self, usage: Usage) {
+    pub(crate) fn set_final(&mut self, usage: Usage) {
         if self.reported != Some(usage) {
             self.set_reported(usage);
         }
     }
 
     /// Returns the usage, with `expected_input` if the provider did not report input.
-    pub(super) fn usage(&self, expected_input: u64) -> Usage {
+    pub(crate) fn usage(&self, expected_input: u64) -> Usage {
         // No response uses zero tokens: a provider that says so has not counted.
         let reported = self.reported.filter(|reported| reported.total() > 0);
         let usage = reported.unwrap_or_default();

@@ -167,18 +167,16 @@ async fn waits_for_an_open_circuit_count_after_the_schedule_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn each_scope_has_one_circuit() {
-    let (breakers, key) =
-        (Breakers::new(BreakerSettings::after_failures(1)), Credential::new("sk-1"));
+    let (breakers, key) = (Breakers::default(), Credential::new("sk-1"));
+    let get = |scope: &LimitScope| breakers.get(scope, BreakerSettings::after_failures(1));
     let scope = LimitScope::new("openai", &key);
     let script = Script::failing(1, || failed(Class::Transient));
-    let service = BreakerLayer::new(breakers.get(&scope)).layer(script.clone());
+    let service = BreakerLayer::new(get(&scope)).layer(script.clone());
     ask(&service, hello()).await.unwrap_err();
-    assert_eq!(breakers.clone().get(&scope.clone()).state(), BreakerState::Open);
-    assert_eq!(breakers.get(&scope.model("gpt-4o")).state(), BreakerState::Closed);
-    assert_eq!(
-        breakers.get(&LimitScope::new("openai", &Credential::none())).state(),
-        BreakerState::Closed
-    );
+    assert_eq!(get(&scope.clone()).state(), BreakerState::Open);
+    assert_eq!(get(&scope.model("gpt-4o")).state(), BreakerState::Closed);
+    let other = LimitScope::new("openai", &Credential::none());
+    assert_eq!(get(&other).state(), BreakerState::Closed);
 }
 
 #[tokio::test(start_paused = true)]

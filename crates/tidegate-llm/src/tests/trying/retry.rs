@@ -298,7 +298,7 @@ async fn layer_counts_calls_attempts_and_outcomes() {
     assert_eq!(layer.total_delay(), SECOND * (1 + 1 + 7 + 183));
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 enum CustomError {
     Soon,
     Never,
@@ -334,4 +334,14 @@ async fn any_function_can_be_retried() {
     assert_eq!((gave_up.attempts, gave_up.reason), (3, Reason::NotRetryable));
     assert_eq!((gave_up.error, begin.elapsed()), (CustomError::Never, SECOND * 3));
     assert_eq!(numbers, [(1, SECOND * 4), (2, SECOND * 3), (3, SECOND)]);
+}
+
+#[test]
+fn blocking_functions_are_retried_without_a_runtime() {
+    let layer = exact().base_delay(Duration::from_millis(1));
+    for last in [Ok("done"), Err(CustomError::Never)] {
+        let mut script = [Err(CustomError::Soon), Err(CustomError::Soon), last.clone()].into_iter();
+        let result = layer.retry_blocking(Retryable::class, || script.next().unwrap());
+        assert_eq!((result, script.len()), (last, 0));
+    }
 }

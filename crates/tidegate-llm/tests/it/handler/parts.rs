@@ -57,7 +57,7 @@ async fn input_and_output_are_settled_by_their_own_usage() {
     for (input, output, secs) in [(100, 3, 10), (10, 3, 3), (100, 40, 40), (200, 0, 20)] {
         let handler = RateLimitHandler::new();
         let usage = Usage { input, output, ..Usage::default() };
-        permits(&handler, known()).await.settle(&usage).await;
+        permits(&handler, known()).await.settle(&usage);
         let wait = wait_of(&handler, &known()).await;
         assert_eq!(wait, Duration::from_secs(secs), "{input} at ten, {output} at one a second");
     }

@@ -4,9 +4,10 @@ use std::convert::Infallible;
 use std::future::pending;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use http_body_util::Full;
 use tidegate_llm::mock::{Mock, Step};
-use tidegate_llm::models::{LoadError, ModelBuilder, Models, Profile};
+use tidegate_llm::models::{LoadError, Model, ModelBuilder, Models, Profile};
 use tidegate_llm::settings::{RateLimitSettings, RetrySettings};
 use tidegate_llm::{CallError, ConnectionFailure};
 use tidegate_providers::{Chat, Credential, Message, Tool};
@@ -136,7 +137,7 @@ async fn calls_and_replies_pass_through_unchanged() {
 fn limits_are_set_by_name_when_loading() {
     let log = Log::default();
     let _listening = log.listen();
-    let tokens = RateLimitSettings::new().tokens_per_minute(90_000);
+    let tokens = RateLimitSettings::new().requests_per_minute(90).tokens_per_minute(90_000);
     let models = registry(&["openai"]).rate_limit(tokens).build();
     let apart = RateLimitSettings::new().input_tokens_per_minute(50_000).concurrency(3);
     let model = models.load_model("openai", "a").rate_limit(apart).build().unwrap();
@@ -144,11 +145,76 @@ fn limits_are_set_by_name_when_loading() {
     let (constraint, _) = limits.account_limit().unwrap();
     assert_eq!(
         constraint.to_string(),
-        "requests_per_minute=60 input_tokens_per_minute=50000 max_concurrent_requests=3 burst=60",
+        "requests_per_minute=90 input_tokens_per_minute=50000 max_concurrent_requests=3 burst=90",
         "parts replace the total of the registry, and the rest of it stays"
     );
     let line = "INFO Created concurrency semaphore for provider 'openai' with limit=3";
     assert_eq!(log.lines(), [line]);
+}
+
+/// `true` configures nothing: nothing limits until the provider reports limits. An empty section
+/// means 60 requests per minute (R28, R29).
+#[tokio::test(start_paused = true)]
+async fn switch_alone_learns_limits_and_an_empty_section_is_sixty_a_minute() {
+    let began = Instant::now();
+    let models = registry(&["openai"]).build();
+    let model = models.load_model("openai", "a").rate_limit(true).build().unwrap();
+    assert!(model.account().unwrap().limits().is_empty());
+    let calls = join_all((0..200).map(|_| model.invoke(hello()))).await;
+    assert!(calls.iter().all(Result::is_ok));
+    assert!(began.elapsed().is_zero(), "{:?}", began.elapsed());
+    let section: RateLimitSettings = serde_json::from_str("{}").unwrap();
+    for (models, given) in [
+        (registry(&["openai"]).rate_limit(section.clone()), true.into()),
+        (registry(&["openai"]).rate_limit(section.clone()), section.clone()),
+        (registry(&["openai"]), section.clone()),
+        (registry(&["openai"]), RateLimitSettings::new()),
+        (registry(&["openai"]).rate_limit(true.into()), RateLimitSettings::new()),
+    ] {
+        let model = models.build().load_model("openai", "a").rate_limit(given).build().unwrap();
+        assert_eq!(at_once(&model).await, 60);
+        assert_eq!(wait(&model).await, SECOND);
+    }
+    let on = registry(&["openai"]).rate_limit(section.enabled(true)).build();
+    let model = on.load_model("openai", "a").build().unwrap();
+    assert_eq!(at_once(&model).await, 60);
+}
+
+/// A limit that is set leaves the others to be learned.
+#[tokio::test(start_paused = true)]
+async fn limits_that_are_not_set_are_learned() {
+    let models = registry(&["openai", "anthropic"]).build();
+    let tokens = RateLimitSettings::new().tokens_per_minute(1_000_000);
+    let model = models.load_model("openai", "a").rate_limit(tokens).build().unwrap();
+    assert_eq!(configured(&model), "tokens_per_minute=1000000 burst=1");
+    let calls = join_all((0..200).map(|_| model.invoke(hello()))).await;
+    assert!(calls.iter().all(Result::is_ok));
+    let parts = RateLimitSettings::new().input_tokens_per_minute(600).output_tokens_per_minute(60);
+    let model = models.load_model("anthropic", "a").rate_limit(parts).build().unwrap();
+    let text = configured(&model);
+    assert!(text.starts_with("input_tokens_per_minute=600 output_tokens_per_minute=60"), "{text}");
+}
+
+/// A model that only turns limits on shares those of its account, whatever they are.
+#[test]
+fn switch_alone_is_no_conflict() {
+    let log = Log::default();
+    let models = registry(&["openai"]).strict().build();
+    let load = || models.load_model("openai", "a");
+    let first = load().rate_limit(per_minute(120)).build().unwrap();
+    let _listening = log.listen();
+    let second = load().rate_limit(true).build().unwrap();
+    assert!(second.account().unwrap().is_same(first.account().unwrap()));
+    assert_eq!(log.lines(), [""; 0]);
+    models.clear_buckets();
+    load().rate_limit(true).build().unwrap();
+    let error = load().rate_limit(per_minute(120)).build().unwrap_err().to_string();
+    assert!(error.starts_with("openai already has the limits learned, not requests"), "{error}");
+}
+
+fn configured(model: &Model) -> String {
+    let limits = model.account().unwrap().limits();
+    limits.account_limit().unwrap().0.to_string()
 }
 
 /// Limits configured in the registry are not those of the provider.

@@ -1,12 +1,14 @@
 //! What models of one provider share: one account for each credential.
 
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
 use futures_util::future::join_all;
+use tidegate_llm::mock::Mock;
 use tidegate_llm::models::{LoadError, Models};
 use tidegate_providers::Credential;
 use tokio::time::{Instant, advance};
+use tower::{Service as _, service_fn};
 
 use crate::log::Log;
 
@@ -42,6 +44,27 @@ fn account_depends_on_provider_and_key_only() {
     assert_eq!(models.account_count(), 2);
     let known = models.account("openai", &Credential::none()).unwrap();
     assert!(known.is_same(&account("openai", "c")));
+    assert!(models.account("groq", &Credential::none()).is_none());
+}
+
+/// R33: the name that counts is the one under which the model was loaded, whatever the service
+/// behind it calls itself later.
+#[tokio::test(start_paused = true)]
+async fn service_that_changes_its_name_keeps_its_bucket() {
+    let name = Arc::new(Mutex::new("openai"));
+    let inner = service_fn({
+        let name = name.clone();
+        move |call| Mock::new(*name.lock().unwrap()).call(call)
+    });
+    let models = Models::builder().backend("openai", inner).rate_limit(limits(60, 2)).build();
+    let load = || models.load_model("openai", "a").rate_limit(true).build().unwrap();
+    let model = load();
+    assert!(wait(&model).await.is_zero());
+    *name.lock().unwrap() = "groq";
+    assert!(wait(&model).await.is_zero());
+    assert_eq!(wait(&model).await, SECOND);
+    assert_eq!(wait(&load()).await, SECOND, "models that are loaded later share it");
+    assert_eq!((model.provider().as_str(), models.account_count()), ("openai", 1));
     assert!(models.account("groq", &Credential::none()).is_none());
 }
 

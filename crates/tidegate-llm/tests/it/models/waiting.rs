@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use tidegate_llm::mock::Mock;
+use futures_util::future::join_all;
+use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::models::{Model, Models};
+use tidegate_llm::settings::RateLimitSettings;
 use tokio::time::Instant;
 use tower::{Service as _, service_fn};
 
@@ -28,7 +30,7 @@ async fn nothing_is_sent_before_the_permit_is_granted() {
     let models = Models::builder().backend("openai", inner).rate_limit(limits(60, 1)).build();
     let model = models.load_model("openai", "a").rate_limit(true).build().unwrap();
     let calls = (0..4).map(|_| model.invoke(hello()));
-    let answers = futures_util::future::join_all(calls).await;
+    let answers = join_all(calls).await;
     assert!(answers.iter().all(Result::is_ok));
     let mut seen = seen;
     for second in 0..4 {
@@ -71,4 +73,46 @@ async fn cancelled_caller_makes_way_for_the_next() {
     assert!(gone.is_err());
     stayed.unwrap();
     assert_eq!(start.elapsed(), SECOND, "not two seconds");
+}
+
+/// A provider that takes this long for each call.
+fn slow(provider: &str, span: Duration) -> Models {
+    let mock = Mock::new(provider).always(Step::reply("yes").after(span));
+    Models::builder().backend(provider, mock).build()
+}
+
+/// Without a rate limit no call waits for a token, however few slots there are.
+#[tokio::test(start_paused = true)]
+async fn waits_for_a_slot_are_not_logged_as_waits_for_a_token() {
+    let model = slow("anthropic", SECOND).load_model("anthropic", "a").rate_limit(true);
+    let model = model.build().unwrap();
+    let log = Log::default();
+    let _listening = log.listen();
+    let answers = join_all((0..20).map(|_| model.invoke(hello()))).await;
+    assert!(answers.iter().all(Result::is_ok));
+    let line = |seconds: u64| {
+        format!(
+            "INFO Concurrency limited for provider 'anthropic'. Waited {seconds}.00s for a slot."
+        )
+    };
+    let expected: Vec<_> = (1..=4).flat_map(|seconds| vec![line(seconds); 4]).collect();
+    assert_eq!(log.lines(), expected, "four slots, so the first four do not wait");
+}
+
+#[tokio::test(start_paused = true)]
+async fn wait_for_a_slot_and_a_token_is_logged_in_two_lines() {
+    let limits = RateLimitSettings::new().requests_per_minute(60).burst(1).concurrency(1);
+    let model = slow("openai", SECOND * 2 / 5).load_model("openai", "a").rate_limit(limits);
+    let model = model.build().unwrap();
+    let log = Log::default();
+    let _listening = log.listen();
+    let answers = join_all((0..2).map(|_| model.invoke(hello()))).await;
+    assert!(answers.iter().all(Result::is_ok));
+    assert_eq!(
+        log.lines(),
+        [
+            "WARN Rate limited for provider 'openai'. Waited 0.60s for token.",
+            "INFO Concurrency limited for provider 'openai'. Waited 0.40s for a slot.",
+        ]
+    );
 }

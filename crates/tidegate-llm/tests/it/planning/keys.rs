@@ -1,7 +1,8 @@
 //! Provider inference and keys.
 
 use tidegate::KeyBuf;
-use tidegate_llm::plan::{Inference, PlanRequest, by_endpoint, by_model, by_user};
+use tidegate_llm::pipeline::{Planned, by_endpoint, by_model, by_user};
+use tidegate_llm::plan::{Inference, Plan, PlanRequest};
 use tidegate_providers::Endpoint;
 
 #[test]
@@ -40,6 +41,10 @@ fn custom_rules_take_precedence() {
     }
 }
 
+fn planned(request: &PlanRequest) -> Planned<()> {
+    Planned::new((), Plan::default()).with_request(request)
+}
+
 fn key(parts: &[String]) -> KeyBuf {
     KeyBuf::from_parts(parts.iter().map(String::as_str))
 }
@@ -47,7 +52,7 @@ fn key(parts: &[String]) -> KeyBuf {
 #[test]
 fn default_key_is_provider_model_and_tier() {
     let parts = |inference: &Inference, request: &PlanRequest| {
-        by_model(&inference.provider_of(request), request)
+        by_model(&inference.provider_of(request), &planned(request))
     };
     let table = Inference::default();
     let request = PlanRequest::new().model("gemini-2.0-flash").tier("tier_2");
@@ -66,7 +71,7 @@ fn default_key_is_provider_model_and_tier() {
 
 #[test]
 fn by_user_gives_each_user_a_key() {
-    let parts = |request: &PlanRequest| by_user(&"openai".into(), request);
+    let parts = |request: &PlanRequest| by_user(&"openai".into(), &planned(request));
     assert_eq!(parts(&PlanRequest::new().user("ann")), ["user", "ann"]);
     assert_eq!(parts(&PlanRequest::new()), ["user", "default"]);
     let forged = parts(&PlanRequest::new().user("ann:x"));
@@ -78,8 +83,8 @@ fn by_endpoint_gives_each_endpoint_a_key() {
     let request = PlanRequest::new().provider("openai");
     let provider = Inference::default().provider_of(&request);
     let embeddings = request.clone().endpoint(Endpoint::new("Embeddings"));
-    assert_eq!(by_endpoint(&provider, &embeddings), ["openai", "embeddings"]);
-    assert_eq!(by_endpoint(&provider, &request), ["openai", "chat"]);
+    assert_eq!(by_endpoint(&provider, &planned(&embeddings)), ["openai", "embeddings"]);
+    assert_eq!(by_endpoint(&provider, &planned(&request)), ["openai", "chat"]);
 }
 
 /// The provider is a metric label, so it must never be taken from a key.
@@ -92,6 +97,6 @@ fn inferred_provider_does_not_depend_on_the_key() {
     let own = Inference::default().contains("gpt", "mine");
     let provider = own.provider_of(&request);
     assert_eq!(provider.as_str(), "mine");
-    assert_eq!(by_model(&provider, &request)[0], "mine");
-    assert_eq!(by_endpoint(&provider, &request)[0], "mine");
+    assert_eq!(by_model(&provider, &planned(&request))[0], "mine");
+    assert_eq!(by_endpoint(&provider, &planned(&request))[0], "mine");
 }

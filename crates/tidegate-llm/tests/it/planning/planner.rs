@@ -108,7 +108,7 @@ fn overrides_apply_to_every_provider_and_field() {
 fn default_for_gemini_is_lower_than_for_others() {
     let planner = Planner::default();
     for (model, expected) in
-        [("gemini-99-ultra", 10), ("Gemini-2.0-Flash", 10), ("gpt-4o", 60), ("mistral-large", 60)]
+        [("gemini-99-ultra", 10), ("Gemini-Clone", 10), ("gpt-4o", 60), ("mistral-large", 60)]
     {
         assert_eq!(
             planned(&planner, &ask().model(model)),
@@ -116,6 +116,7 @@ fn default_for_gemini_is_lower_than_for_others() {
             "{model}"
         );
     }
+    planner.replace_tiers(TierTable::default());
     assert_eq!(
         planned(&planner, &ask()),
         (10, ConstraintSource::Default),
@@ -124,8 +125,9 @@ fn default_for_gemini_is_lower_than_for_others() {
     assert_eq!(planned(&planner, &ask().provider("openai")), (60, ConstraintSource::Default));
 }
 
+/// R118: a tier that is not in the table is an error, not the free tier.
 #[test]
-fn tiers_are_case_insensitive_and_unknown_ones_are_free() {
+fn tiers_are_case_insensitive_and_unknown_ones_are_rejected() {
     let planner = Planner::default();
     planner.replace_tiers(table());
     let at = |model, tier| planned(&planner, &ask().model(model).tier(tier));
@@ -135,12 +137,20 @@ fn tiers_are_case_insensitive_and_unknown_ones_are_free() {
         (150, ConstraintSource::Tier),
         "the row for all models"
     );
-    assert_eq!(at("gemini-2.0-flash", "gold"), (15, ConstraintSource::Tier), "as if it were free");
     assert_eq!(
-        at("gemini-2.0-pro", "gold"),
+        at("gemini-2.0-pro", "free"),
         (10, ConstraintSource::Default),
-        "no row of the free tier"
+        "no row for this model in the free tier"
     );
+    let gold = ask().model("gemini-2.0-flash").tier("Gold");
+    assert_eq!(
+        planner.plan(&gold).unwrap_err().to_string(),
+        "tier = \"gold\": is not a tier of gemini; known tiers are free, tier_2"
+    );
+    let overridden = planner.plan(&gold.rate_limits(limits(7))).unwrap();
+    assert_eq!(overridden.source, ConstraintSource::Override, "the tier is only part of the key");
+    let elsewhere = ask().provider("acme").model("any").tier("gold");
+    assert_eq!(planned(&planner, &elsewhere), (60, ConstraintSource::Default), "no table of acme");
     assert_eq!(
         planned(&planner, &ask()),
         (15, ConstraintSource::Tier),
@@ -153,11 +163,44 @@ fn replaced_tier_table_applies_to_clones() {
     let planner = Planner::default();
     let clone = planner.clone();
     let request = ask().model("gemini-2.0-flash");
-    assert_eq!(planned(&clone, &request), (10, ConstraintSource::Default), "the table ships empty");
+    let tier_2 = request.clone().tier("tier_2");
+    assert_eq!(planned(&clone, &tier_2), (10_000, ConstraintSource::Tier), "the shipped table");
     planner.replace_tiers(table());
+    assert_eq!(planned(&clone, &tier_2), (2_000, ConstraintSource::Tier));
     assert_eq!(planned(&clone, &request), (15, ConstraintSource::Tier));
     planner.replace_tiers(TierTable::default());
     assert_eq!(planned(&clone, &request), (10, ConstraintSource::Default));
+}
+
+/// R114, R119: a tier means something for each provider of the shipped table.
+#[test]
+fn shipped_table_has_the_limits_of_a_tier() {
+    let planner = Planner::default();
+    let of = |model: &str, tier: &str| {
+        let plan = planner.plan(&ask().model(model).tier(tier)).unwrap();
+        assert_eq!(plan.source, ConstraintSource::Tier, "{model} {tier}");
+        let constraint = plan.constraint.unwrap();
+        let numbers = [
+            constraint.requests_per_minute(),
+            constraint.tokens_per_minute(),
+            constraint.input_tokens_per_minute(),
+            constraint.output_tokens_per_minute(),
+            constraint.requests_per_day(),
+        ];
+        numbers.map(|number| number.map_or(0, NonZeroU32::get))
+    };
+    assert_eq!(of("gemini-3.6-flash", "TIER_2"), [2_000, 0, 3_000_000, 0, 100_000]);
+    assert_eq!(of("gpt-4o", "tier_1"), [500, 30_000, 0, 0, 0]);
+    assert_eq!(of("gpt-4o-2024-08-06", "tier_1"), of("gpt-4o", "tier_1"));
+    assert_eq!(of("gpt-4o-mini", "tier_1"), [500, 200_000, 0, 0, 10_000]);
+    assert_eq!(of("claude-sonnet-4-6", "start"), [1_000, 0, 2_000_000, 400_000, 0]);
+    let haiku = of("claude-haiku-4-5-20251001", "scale");
+    assert_eq!(haiku, [10_000, 0, 10_000_000, 2_000_000, 0]);
+    let former = planner.plan(&ask().model("claude-opus-5").tier("tier_2")).unwrap_err();
+    assert_eq!(
+        former.to_string(),
+        "tier = \"tier_2\": is not a tier of anthropic; known tiers are build, scale, start"
+    );
 }
 
 #[test]

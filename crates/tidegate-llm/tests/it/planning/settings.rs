@@ -80,6 +80,23 @@ fn every_limit_has_a_setter() {
     assert_eq!(total.rate(Dimension::Tokens), Rate::per_second(1).ok());
 }
 
+/// Only settings without any limit have the default.
+#[test]
+fn requests_are_learned_if_only_other_limits_are_set() {
+    for text in [
+        r#"{ "tokens_per_minute": 600 }"#,
+        r#"{ "input_tokens_per_minute": 600 }"#,
+        r#"{ "min_interval_ms": 20 }"#,
+        r#"{ "max_concurrent_requests": 4 }"#,
+    ] {
+        let constraint = section(text).unwrap().unwrap();
+        assert_eq!(constraint.requests_per_minute(), None, "{text}");
+    }
+    assert_eq!(RateLimitSettings::from(true).constraint().unwrap(), None);
+    let sixty = RateLimitSettings::new().constraint().unwrap().unwrap();
+    assert_eq!(sixty.requests_per_minute().map(NonZeroU32::get), Some(60));
+}
+
 #[test]
 fn learned_settings_have_only_the_limits_that_are_set() {
     assert_eq!(RateLimitSettings::learned().constraint().unwrap(), None);

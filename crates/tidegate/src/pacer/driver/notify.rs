@@ -34,7 +34,8 @@ impl ThreadNotifier {
         self.condition.notify_one();
     }
 
-    pub(in crate::pacer) fn wait(&self, span: Option<Duration>) {
+    /// Waits for a notification, at most `span`. Returns whether there was one.
+    pub(in crate::pacer) fn wait(&self, span: Option<Duration>) -> bool {
         let poisoned = PoisonError::into_inner;
         let is_notified = self.is_notified.lock().unwrap_or_else(poisoned);
         let mut is_notified = match span {
@@ -49,6 +50,6 @@ impl ThreadNotifier {
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         };
-        *is_notified = false;
+        std::mem::take(&mut *is_notified)
     }
 }

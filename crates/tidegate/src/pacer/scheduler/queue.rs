@@ -28,7 +28,7 @@ use crate::pacer::scheduler::order::Order;
 use crate::pacer::scheduler::share::{CallerShare, Parent};
 use crate::pacer::scheduler::slab::{Id, Slab};
 use crate::pacer::scheduler::tenant::{Parked, Tenant};
-use crate::pacer::scheduler::wait_attribution::{Mark, WaitAttribution};
+use crate::pacer::scheduler::wait_attribution::{Causes, Totals};
 
 /// Position of a waiter: its caller, class and tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,20 +204,28 @@ impl<T: Demands> FairQueue<T> {
         self.nodes.remove(id).map(|node| node.value)
     }
 
-    /// Parks the tenant of a waiter until `until`, because `limit`, one of its own, is not ready.
-    /// Without a time it stays parked until [`unpark_all`](Self::unpark_all).
-    pub(crate) fn park(&mut self, id: Id, until: Option<Time>, limit: &str, now: Time) {
+    /// Parks the tenant of a waiter until `until`, because of limits of its own. Without a time it
+    /// stays parked until [`unpark_all`](Self::unpark_all). `shared` are the totals of the shared
+    /// limits.
+    pub(crate) fn park(
+        &mut self,
+        id: Id,
+        until: Option<Time>,
+        causes: &Causes,
+        (shared, now): (&Totals, Time),
+    ) {
         let Some(tenant_id) = self.nodes.get(id).and_then(|node| node.tenant) else { return };
         let Some(tenant) = self.tenants.get_mut(tenant_id) else { return };
         self.park_count += 1;
         let is_new = tenant.parked.replace(Parked { until, order: self.park_count }).is_none();
         // The rest of its turn is lost; otherwise it would save up turns while parked.
         tenant.deficit = 0;
-        tenant.attribution.switch_to(Some(limit), now);
+        tenant.attribution.switch_to(causes.iter().map(|(name, until)| (&**name, *until)), now);
         if let Some(until) = until {
             self.parked.insert((until, self.park_count, tenant_id));
         }
         if is_new {
+            tenant.parked_at = shared.clone();
             self.parked_len += tenant.waiters;
             self.set_runnable(tenant_id, Runnable::No);
         }
@@ -228,34 +236,35 @@ impl<T: Demands> FairQueue<T> {
         self.parked.first().map(|(until, ..)| *until)
     }
 
-    /// Unparks the tenants whose time has come.
-    pub(crate) fn unpark(&mut self, now: Time) {
+    /// Unparks the tenants whose time has come. `shared` are the totals of the shared limits.
+    pub(crate) fn unpark(&mut self, shared: &Totals, now: Time) {
         while let Some(&(until, _, id)) = self.parked.first() {
             if until > now {
                 return;
             }
             self.parked.pop_first();
-            self.unpark_one(id, now);
+            self.unpark_one(id, shared, now);
         }
     }
 
-    pub(crate) fn unpark_all(&mut self, now: Time) {
+    pub(crate) fn unpark_all(&mut self, shared: &Totals, now: Time) {
         if self.parked_len > 0 {
             self.parked.clear();
             let parked = |(id, tenant): (Id, &Tenant)| Some((tenant.parked?.order, id));
             let mut all: Vec<(u64, Id)> = self.tenants.entries().filter_map(parked).collect();
             all.sort_unstable_by_key(|(order, _)| *order);
-            all.into_iter().for_each(|(_, id)| self.unpark_one(id, now));
+            all.into_iter().for_each(|(_, id)| self.unpark_one(id, shared, now));
         }
     }
 
-    fn unpark_one(&mut self, id: Id, now: Time) {
+    fn unpark_one(&mut self, id: Id, shared: &Totals, now: Time) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         if tenant.parked.take().is_none() {
             return;
         }
         self.parked_len -= tenant.waiters;
-        tenant.attribution.switch_to(None, now);
+        tenant.not_delayed.add(&shared.since(&tenant.parked_at));
+        tenant.attribution.clear(now);
         if !std::mem::replace(&mut tenant.in_ring, true) {
             let (share, class) = (tenant.share, tenant.class);
             let tenants = self.shares.get_mut(share).and_then(CallerShare::tenants_mut);
@@ -266,17 +275,10 @@ impl<T: Demands> FairQueue<T> {
         self.set_runnable(id, Runnable::Yes);
     }
 
-    /// Records the current wait totals of a waiter's tenant, to compute later how much was added
-    /// since.
-    pub(crate) fn mark(&mut self, id: Id, now: Time) -> Option<Mark> {
+    /// The tenant of a waiter in the queue.
+    pub(in crate::pacer) fn tenant_of(&mut self, id: Id) -> Option<&mut Tenant> {
         let tenant = self.nodes.get(id)?.tenant?;
-        Some(self.tenants.get_mut(tenant)?.attribution.mark(now))
-    }
-
-    /// Time that the tenant of a waiter has waited, by its own limits.
-    pub(crate) fn attribution(&mut self, id: Id) -> Option<&mut WaitAttribution> {
-        let tenant = self.nodes.get(id)?.tenant?;
-        Some(&mut self.tenants.get_mut(tenant)?.attribution)
+        self.tenants.get_mut(tenant)
     }
 
     /// Unlinks a waiter, and removes its tenant and its caller if they have no other waiters.

@@ -7,7 +7,7 @@ use tidegate_core::Time;
 
 use crate::pacer::scheduler::demand::Demand;
 use crate::pacer::scheduler::slab::{Id, Slab};
-use crate::pacer::scheduler::wait_attribution::WaitAttribution;
+use crate::pacer::scheduler::wait_attribution::{Totals, WaitAttribution};
 
 /// The waiters of one tenant in one class of a credential.
 #[derive(Debug)]
@@ -24,10 +24,32 @@ pub(in crate::pacer) struct Tenant {
     pub(in crate::pacer) waiters: usize,
     /// Set while its own limits are not ready: it takes no turns.
     pub(in crate::pacer) parked: Option<Parked>,
-    /// How long each of its own limits has held it up.
+    /// What has kept it parked, and for how long.
     pub(in crate::pacer) attribution: WaitAttribution,
+    /// What the shared limits caused while it was parked, which did not delay it.
+    pub(in crate::pacer) not_delayed: Totals,
+    /// The shared totals when it was parked.
+    pub(in crate::pacer) parked_at: Totals,
     /// Whether it is in the ring of its class, possibly only to be skipped.
     pub(in crate::pacer) in_ring: bool,
+}
+
+/// Wait totals of a tenant at one instant.
+#[derive(Clone, Debug, Default)]
+pub(in crate::pacer) struct TenantTotals {
+    /// By shared limits, while it was not parked.
+    pub(in crate::pacer) shared: Totals,
+    /// While it was parked.
+    pub(in crate::pacer) own: Totals,
+}
+
+impl Tenant {
+    /// Returns the totals now; `shared` are those of all shared limits.
+    pub(in crate::pacer) fn totals(&mut self, shared: &Totals, now: Time) -> TenantTotals {
+        let shared = if self.parked.is_some() { &self.parked_at } else { shared };
+        let shared = shared.since(&self.not_delayed);
+        TenantTotals { shared, own: self.attribution.totals(now) }
+    }
 }
 
 /// Until when a tenant is parked; without a time, until it is unparked explicitly.

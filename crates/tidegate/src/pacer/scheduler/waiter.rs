@@ -7,7 +7,8 @@ use tidegate_core::{StoreError, Time};
 
 use crate::pacer::scheduler::demand::Demands;
 use crate::pacer::scheduler::slab::Id;
-use crate::pacer::scheduler::wait_attribution::{Mark, WaitPart};
+use crate::pacer::scheduler::tenant::TenantTotals;
+use crate::pacer::scheduler::wait_attribution::WaitPart;
 
 /// State of a waiter.
 #[derive(Debug)]
@@ -46,10 +47,8 @@ pub(in crate::pacer) struct Waiter<T, G> {
     pub(in crate::pacer) pending: T,
     pub(in crate::pacer) joined: Time,
     pub(in crate::pacer) deadline: Option<Time>,
-    /// Mark of the shared wait attribution when it joined.
-    pub(in crate::pacer) mark: Mark,
-    /// Mark of its tenant's wait attribution when it joined.
-    pub(in crate::pacer) tenant_mark: Mark,
+    /// Wait totals of its tenant when it joined: by shared limits, and by the tenant's own.
+    pub(in crate::pacer) marks: TenantTotals,
     pub(in crate::pacer) state: WaiterState<G>,
 }
 

@@ -7,11 +7,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use tidegate::clock::ManualClock;
+use tidegate::clock::{Clock, ManualClock};
 use tidegate::pacer::{Acquire, AcquireError, Pacer, PacerBuilder, Permit};
 use tidegate::{Engine, Limiter, MemoryStore, Policy};
+use tidegate_core::{Time, WallTime};
 
 type AcquireFuture = <Acquire as std::future::IntoFuture>::IntoFuture;
+
+/// A manual clock that notifies nobody, as the machine's does not.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SilentClock(pub(super) ManualClock);
+
+impl Clock for SilentClock {
+    fn now(&self) -> Time {
+        self.0.now()
+    }
+
+    fn wall(&self) -> WallTime {
+        self.0.wall()
+    }
+}
 
 /// An engine on a manual clock.
 pub(super) struct ManualEngine {

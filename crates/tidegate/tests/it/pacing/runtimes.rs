@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use tidegate::clock::TokioClock;
+use tidegate::clock::{Clock as _, SystemClock, TokioClock};
 use tidegate::pacer::{Acquire, Pacer};
 use tidegate::{Engine, Limiter, MemoryStore, Policy};
 use tokio::runtime::{Builder, Runtime};
@@ -21,6 +21,7 @@ fn paced(per_second: u64) -> (Pacer, Limiter) {
 
 #[test]
 fn threads_and_two_runtimes_share_one_queue() {
+    let clock = SystemClock::new();
     let (pacer, limiter) = paced(2_000);
     let on_runtime = |runtime: Runtime, pacer: Pacer, limiter: Limiter| {
         std::thread::spawn(move || {
@@ -58,6 +59,8 @@ fn threads_and_two_runtimes_share_one_queue() {
     }
     let gauges = pacer.gauges();
     assert_eq!((gauges.waiting, gauges.in_flight), (0, 0));
+    let least = Duration::from_micros(500) * 199;
+    assert!(clock.now().since(tidegate_core::Time::ZERO) >= least, "200 grants at 2,000 a second");
 }
 
 /// A current-thread runtime that is no longer driven must not keep others waiting.

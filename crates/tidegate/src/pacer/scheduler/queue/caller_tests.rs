@@ -238,17 +238,22 @@ fn cancelling_at_any_point_leaves_all_levels_consistent() {
                 4 => {
                     if let Some(head) = harness.queue.head() {
                         let until = (harness.below(2) == 0).then(|| Time::from_nanos(now + 5));
-                        harness.queue.park(head, until, "own", Time::from_nanos(now));
+                        harness.queue.park(
+                            head,
+                            until,
+                            &Causes::default(),
+                            (&Totals::default(), Time::from_nanos(now)),
+                        );
                     }
                 }
                 _ => {
                     harness.next();
-                    harness.queue.unpark(Time::from_nanos(now));
+                    harness.queue.unpark(&Totals::default(), Time::from_nanos(now));
                 }
             }
             harness.check();
         }
-        harness.queue.unpark_all(Time::from_nanos(1_000));
+        harness.queue.unpark_all(&Totals::default(), Time::from_nanos(1_000));
         harness.check();
         while harness.next().is_some() {
             harness.check();

@@ -6,7 +6,7 @@ use crate::pacer::scheduler::order::{Order, Position};
 use crate::pacer::scheduler::share::{CallerShare, Children, Parent};
 use crate::pacer::scheduler::slab::Id;
 use crate::pacer::scheduler::tenant::Tenant;
-use crate::pacer::scheduler::wait_attribution::WaitAttribution;
+use crate::pacer::scheduler::wait_attribution::{Totals, WaitAttribution};
 
 /// The existing entries for a queue key.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,6 +55,8 @@ impl<T: Demands> FairQueue<T> {
             waiters: 0,
             parked: None,
             attribution: WaitAttribution::default(),
+            not_delayed: Totals::default(),
+            parked_at: Totals::default(),
             in_ring: true,
         });
         self.by_name.insert(name, id);

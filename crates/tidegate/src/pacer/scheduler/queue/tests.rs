@@ -94,7 +94,12 @@ fn a_parked_tenant_blocks_nobody_and_comes_back() {
     queue.push(&queue_key("a"), 1, "a1");
     queue.push(&queue_key("b"), 1, "b1");
     let head = queue.head().unwrap();
-    queue.park(head, Some(Time::from_nanos(5)), "own", Time::ZERO);
+    queue.park(
+        head,
+        Some(Time::from_nanos(5)),
+        &Causes::default(),
+        (&Totals::default(), Time::ZERO),
+    );
     assert_eq!((queue.parked_len(), queue.next_unpark()), (1, Some(Time::from_nanos(5))));
     let b = queue.head().unwrap();
     assert_eq!(queue.get(b), Some(&"b1"));
@@ -102,9 +107,9 @@ fn a_parked_tenant_blocks_nobody_and_comes_back() {
     queue.take(b);
     assert_eq!(queue.head(), None);
     assert_eq!(queue.len(), 1);
-    queue.unpark(Time::from_nanos(4));
+    queue.unpark(&Totals::default(), Time::from_nanos(4));
     assert_eq!(queue.head(), None);
-    queue.unpark(Time::from_nanos(5));
+    queue.unpark(&Totals::default(), Time::from_nanos(5));
     assert_eq!(drain(&mut queue), ["a1"]);
     assert_eq!((queue.parked_len(), queue.next_unpark()), (0, None));
 }
@@ -113,7 +118,7 @@ fn a_parked_tenant_blocks_nobody_and_comes_back() {
 fn a_parked_tenant_that_leaves_is_forgotten() {
     let mut queue = FairQueue::new([0; 3]);
     let id = queue.push(&queue_key("a"), 1, "a1");
-    queue.park(id, Some(Time::from_nanos(5)), "own", Time::ZERO);
+    queue.park(id, Some(Time::from_nanos(5)), &Causes::default(), (&Totals::default(), Time::ZERO));
     assert!(queue.take(id).is_some());
     assert_eq!((queue.parked_len(), queue.next_unpark()), (0, None));
 }
@@ -136,9 +141,14 @@ fn tenants_parked_together_are_unparked_in_order() {
         order.push(name);
         queue.push(&queue_key(name), 1, name);
         while let Some(head) = queue.head() {
-            queue.park(head, Some(next), "own", Time::from_nanos(round));
+            queue.park(
+                head,
+                Some(next),
+                &Causes::default(),
+                (&Totals::default(), Time::from_nanos(round)),
+            );
         }
-        queue.unpark(next);
+        queue.unpark(&Totals::default(), next);
     }
     assert_eq!(order, ["a", "b", "c", "a", "b", "c", "a", "b", "c"]);
 }
@@ -155,9 +165,9 @@ fn parking_saves_up_no_turns() {
     for round in 0..50 {
         let now = Time::from_nanos(round);
         while let Some(head) = queue.head().filter(|head| queue.get(*head) == Some(&"a")) {
-            queue.park(head, Some(now), "own", now);
+            queue.park(head, Some(now), &Causes::default(), (&Totals::default(), now));
         }
-        queue.unpark(now);
+        queue.unpark(&Totals::default(), now);
     }
     let order = drain(&mut queue);
     let longest = order.chunk_by(|x, y| x == y).map(<[_]>::len).max().unwrap();
@@ -186,7 +196,7 @@ fn a_parked_class_accrues_no_credit() {
     let mut queue = FairQueue::new([0, 20, 50]);
     let low = QueueKey { priority: Priority::Low, ..queue_key("low") };
     let parked = queue.push(&low, 1, "low");
-    queue.park(parked, None, "own", Time::ZERO);
+    queue.park(parked, None, &Causes::default(), (&Totals::default(), Time::ZERO));
     for _ in 0..100 {
         queue.push(&low, 1, "low");
         queue.push(&QueueKey { priority: Priority::High, ..queue_key("high") }, 1, "high");
@@ -196,7 +206,7 @@ fn a_parked_class_accrues_no_credit() {
         queue.grant(head);
         assert_eq!(queue.take(head), Some("high"));
     }
-    queue.unpark_all(Time::ZERO);
+    queue.unpark_all(&Totals::default(), Time::ZERO);
     let mut low = 0;
     for _ in 0..40 {
         let head = queue.head().unwrap();
