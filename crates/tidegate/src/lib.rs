@@ -48,7 +48,7 @@ mod tokio_clock;
 pub mod clock {
     //! Clocks for the in-process store: the system clock, tokio's clock, and a manual one for
     //! tests. `tidegate-memory` has two more: the processor's counter, and a cached clock.
-    pub use tidegate_memory::clock::{Clock, ClockWatcher, ManualClock, SystemClock, wall_now};
+    pub use tidegate_memory::clock::{Clock, ManualClock, SystemClock, wall_now};
 
     #[cfg(feature = "tokio")]
     pub use crate::tokio_clock::TokioClock;

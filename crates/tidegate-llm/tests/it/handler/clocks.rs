@@ -5,9 +5,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tidegate::clock::{Clock, ClockWatcher, ManualClock};
+use tidegate::clock::{Clock, ManualClock};
 use tidegate_core::{Time, WallTime};
 use tidegate_llm::pipeline::{Planned, RateLimitHandler};
+use tidegate_memory::clock::ClockWatcher;
 use tokio::time::timeout;
 
 use super::{per_minute, plan, wait_of};

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tidegate::clock::{Clock, ClockWatcher, ManualClock, TokioClock};
+use tidegate::clock::{Clock, ManualClock, TokioClock};
 use tidegate::pacer::Pacer;
 use tidegate::{DirectLimiter, Engine, Limiter, MemoryStore, Policy};
 use tidegate_core::{Time, WallTime};
+use tidegate_memory::clock::ClockWatcher;
 use tidegate_testkit::launch::wait_until;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
