@@ -7,10 +7,14 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 use tidegate_testkit::launch::wait_until;
 use ureq::http;
+
+/// How long a test waits for the next line of the program before it fails.
+const LINE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Exit code and output of a finished run.
 #[derive(Debug)]
@@ -119,10 +123,10 @@ impl Serving {
     pub(crate) fn wait_for(&mut self, text: &str) {
         let start = self.told.len();
         while !self.told[start..].contains(text) {
-            let Ok(line) = self.stderr.recv() else {
-                panic!("the program exited before it printed {text:?}: {}", self.told)
-            };
-            self.told.push_str(&line);
+            match self.stderr.recv_timeout(LINE_TIMEOUT) {
+                Ok(line) => self.told.push_str(&line),
+                Err(error) => panic!("the program did not print {text:?}: {error}: {}", self.told),
+            }
         }
     }
 

@@ -103,7 +103,7 @@ fn reloaded_file_causes_each_warning_once() {
     let unused = "[modules.rate_limit]\nenabled = true\n";
     write(11, unused);
     serving.signal("HUP");
-    let warning = "modules.rate_limit.enabled is accepted but not used by this version";
+    let warning = "modules.rate_limit.enabled is used by the library only";
     serving.wait_for(warning);
     write(12, unused);
     serving.signal("HUP");
