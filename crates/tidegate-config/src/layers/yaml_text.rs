@@ -18,6 +18,8 @@ use crate::violation::{Rule, Violation};
 
 /// Maximum depth of tables and lists. The deepest setting has five levels.
 const MAX_DEPTH: usize = 32;
+/// Error of the parser for more than 255 nested lists.
+const PARSER_TOO_DEEP: &str = "recursion limit exceeded";
 
 /// Parses YAML text and returns its top-level table. Syntax errors are added to `violations`; the
 /// text is read up to the first one.
@@ -32,7 +34,11 @@ pub(crate) fn parse<'i>(
         let read = match next {
             Ok((event, span)) => builder.add(event, span),
             Err(error) => {
-                let rule = Rule::Syntax(error.info().to_owned());
+                // The parser reads ahead, and may reach its own bound before ours.
+                let rule = match error.info() {
+                    PARSER_TOO_DEEP => Rule::TooDeep(MAX_DEPTH),
+                    problem => Rule::Syntax(problem.to_owned()),
+                };
                 Err((rule, builder.position(error.marker().index())))
             }
         };
@@ -313,8 +319,10 @@ mod tests {
             assert_eq!(rule, format!("{what} cannot be used in a configuration"), "{text}");
             assert!(found >= at && found <= at + 3, "{text}: {found}");
         }
-        let (rule, _) = read(&"[".repeat(1_000)).unwrap_err();
-        assert_eq!(rule, "is nested too deeply: use at most 32 levels");
+        for depth in [MAX_DEPTH, 1_000] {
+            let (rule, _) = read(&format!("a: {}", "[".repeat(depth))).unwrap_err();
+            assert_eq!(rule, "is nested too deeply: use at most 32 levels", "{depth}");
+        }
         assert!(read("a: [1\nb: 2\n").is_err());
     }
 
