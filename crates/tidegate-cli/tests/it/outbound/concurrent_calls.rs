@@ -51,15 +51,17 @@ fn per_second_reports_do_not_slow_down_a_limit_per_minute() {
     let settings = "requests_per_minute = 600\nmax_concurrent_requests = 20";
     let gateway = Gateway::start(Sdk::OPENAI, &provider.url, settings);
     let (caller, next) = (Caller::new(&gateway), AtomicUsize::new(0));
-    let statuses = at_once(20, || {
-        let mut statuses = Vec::new();
+    let failed = at_once(20, || {
+        let mut failed = Vec::new();
         while next.fetch_add(1, Ordering::Relaxed) < CALLS {
-            statuses.push(caller.call(CallOptions::default()).status);
+            let reply = caller.call(CallOptions::default());
+            failed.extend((reply.status != Some(200)).then_some(reply));
         }
-        statuses
+        failed
     });
+    let failed = failed.concat();
     let log = gateway.stop().stderr;
-    assert_eq!(statuses.concat(), [Some(200); CALLS], "{log}");
+    assert!(failed.is_empty(), "{} of {CALLS} failed, such as {:?}\n{log}", failed.len(), failed[0]);
     // Measured at the provider, to exclude the startup cost of the program.
     let entries = provider.simulator.ledger().entries();
     let took = entries.iter().filter_map(|entry| entry.ended).max().unwrap() - entries[0].at;

@@ -82,7 +82,7 @@ pub(super) struct Caller {
 }
 
 /// Result of a plain call.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct CallResult {
     /// Status of the response, if any.
     pub(super) status: Option<u16>,
