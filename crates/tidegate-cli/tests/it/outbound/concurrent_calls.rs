@@ -61,7 +61,12 @@ fn per_second_reports_do_not_slow_down_a_limit_per_minute() {
     });
     let failed = failed.concat();
     let log = gateway.stop().stderr;
-    assert!(failed.is_empty(), "{} of {CALLS} failed, such as {:?}\n{log}", failed.len(), failed[0]);
+    assert!(
+        failed.is_empty(),
+        "{} of {CALLS} failed, such as {:?}\n{log}",
+        failed.len(),
+        failed[0]
+    );
     // Measured at the provider, to exclude the startup cost of the program.
     let entries = provider.simulator.ledger().entries();
     let took = entries.iter().filter_map(|entry| entry.ended).max().unwrap() - entries[0].at;
