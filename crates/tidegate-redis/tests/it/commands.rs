@@ -1,15 +1,18 @@
 //! Number of commands per decision, and loading of the scripts.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
+use redis::Client;
 use tidegate_core::{Charge, Limit, Operation, Policy, PolicyChange, Store as _, StoreResponses};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::{Flavor, RedisServer, wait_until};
 use tidegate_testkit::subject::block_on;
 
 use crate::fixture::{
-    ConcurrentCallers, errors_of, granted, open, prefix, remaining, slow_bucket, store, take,
-    wait_for_heartbeat,
+    ConcurrentCallers, error_chain, errors_of, granted, open, prefix, remaining, slow_bucket,
+    store, take, wait_for_heartbeat,
 };
 
 /// How often a script was called, heartbeats included.
@@ -83,6 +86,58 @@ fn lost_script_is_loaded_again_once() {
         (SCRIPTS + 1, 1)
     );
     assert_eq!(server.command_calls("evalsha") - before, 2);
+}
+
+/// R197: the server loses the script between its load and the call that was sent again. That call
+/// fails, instead of being sent a third time.
+#[test]
+fn script_lost_twice_is_an_error() {
+    let server = RedisServer::start(Flavor::Redis);
+    let (store, limit) = (block_on(store(&server)), slow_bucket("client", 100_000));
+    block_on(granted(&store, &limit, "a", 1));
+    wait_for_heartbeat(&server);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut connection = Client::open(server.url()).unwrap().get_connection().unwrap();
+            let mut flushes = redis::pipe();
+            for _ in 0..100 {
+                flushes.cmd("SCRIPT").arg("FLUSH").ignore();
+            }
+            while !done.load(Ordering::Relaxed) {
+                flushes.exec(&mut connection).unwrap();
+            }
+        });
+        let error = wait_until("a call that finds no script twice", || {
+            block_on(take(&store, &limit, "a", 1)).err()
+        });
+        done.store(true, Ordering::Relaxed);
+        let text = error_chain(&error);
+        assert!(text.contains("script"), "{text}");
+    });
+    assert!(block_on(take(&store, &limit, "a", 1)).unwrap().is_allowed());
+}
+
+/// R197: a load that fails is tried again by the next call.
+#[test]
+fn failed_load_is_retried_by_the_next_call() {
+    let server = RedisServer::builder(Flavor::Redis).setting("busy-reply-threshold", "1").start();
+    let (store, limit) = (block_on(store(&server)), slow_bucket("client", 10));
+    // Ends by itself if this test fails.
+    let source = "for _ = 1, 1e10 do end";
+    thread::scope(|scope| {
+        let busy = scope.spawn(|| {
+            let mut connection = Client::open(server.url()).unwrap().get_connection().unwrap();
+            redis::cmd("EVAL").arg(source).arg(0).exec(&mut connection)
+        });
+        let is_busy = || format!("{:?}", server.command(&["PING"])).contains("BUSY").then_some(());
+        wait_until("a server that is busy with a script", is_busy);
+        let error = block_on(take(&store, &limit, "a", 1)).unwrap_err();
+        assert!(error_chain(&error).contains("BUSY"), "{}", error_chain(&error));
+        let _ = server.command(&["SCRIPT", "KILL"]);
+        assert!(busy.join().unwrap().is_err(), "the script was ended");
+    });
+    assert_eq!(block_on(granted(&store, &limit, "a", 1)).outcomes[0].remaining, 9);
 }
 
 /// If SCRIPT is not permitted, the source is sent with a call that finds no script; the server

@@ -7,11 +7,12 @@ use tidegate_core::{
     Target,
 };
 use tidegate_redis::RedisStore;
-use tidegate_testkit::launch::{Flavor, RedisServer};
+use tidegate_testkit::launch::{Flavor, RedisServer, wait_until};
 use tidegate_testkit::subject::{block_on, execute};
 
 use crate::fixture::{
-    error_chain, granted, open, prefix, remaining, runtime, server, slow_bucket, store, take,
+    error_chain, granted, open, prefix, remaining, runtime, server, server_micros, slow_bucket,
+    store, take,
 };
 
 fn bucket(name: &str, rate: &str, capacity: u64) -> Limit {
@@ -81,6 +82,32 @@ fn buckets_expire_only_when_full() {
         let found = ttl(server, &format!("{short}1:{{a}}:b"));
         assert!((535_000..=541_000).contains(&found), "{found}");
     });
+}
+
+/// R189: a key that nobody uses expires once its bucket is full. One that is used stays for as long
+/// as that goes on, here for ten times as long as a bucket that is short of one token.
+#[test]
+fn idle_keys_expire_and_used_ones_stay() {
+    let (server, prefix) = (server(Flavor::Redis), prefix());
+    let (limit, token_micros) = (bucket("b", "4/s", 4), 250_000);
+    let exists = |key: &str| server.command(&["EXISTS", &format!("{prefix}1:{{{key}}}:b")]);
+    block_on(async {
+        let builder = RedisStore::builder(&server.url()).prefix(&*prefix);
+        let store = open(builder.ttl(Duration::from_millis(1))).await;
+        granted(&store, &limit, "idle", 1).await;
+        assert_eq!(exists("idle").integer(), 1);
+        let start = server_micros(server);
+        granted(&store, &limit, "used", 4).await;
+        let (mut spent, mut now) = (4, start);
+        while now < start + 10 * token_micros {
+            spent += u64::from(take(&store, &limit, "used", 1).await.unwrap().is_allowed());
+            assert_eq!(exists("used").integer(), 1, "after {} us", now - start);
+            now = server_micros(server);
+        }
+        let refilled = (now - start) / token_micros;
+        assert!((8..=4 + refilled).contains(&spent), "{spent} spent, {refilled} refilled");
+    });
+    wait_until("the idle key to expire", || (exists("idle").integer() == 0).then_some(()));
 }
 
 /// A held key lives until it has reopened and refilled, an allowance forever, slots as long as
