@@ -2,7 +2,8 @@
 //!
 //! The bound is capacity + rate * time, and it is reached exactly when the threads ask for more
 //! than is refilled. Lists name their buckets in different orders, so that a store that locks in
-//! list order would deadlock. A store that decides one bucket at a time gets lists of one charge. Nothing here sleeps: a run ends when its work is done.
+//! list order would deadlock. A store that decides one bucket at a time gets lists of one charge.
+//! Nothing here sleeps: a run ends when its work is done.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

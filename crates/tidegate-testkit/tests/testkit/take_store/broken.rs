@@ -87,6 +87,16 @@ fn threads_find_denials_that_spend() {
     assert!(fails(check));
 }
 
+/// A store that never lets another task run passes every case of the suite: those poll their calls
+/// on one thread.
+#[test]
+fn threads_find_a_race_that_tasks_do_not() {
+    assert_eq!(failed_cases(Defect::ReadThenLock), [""; 0]);
+    let load = concurrency::Load { threads: 4, rounds: 2_000 };
+    assert!(fails(|| concurrency::saturated(&subject(Defect::ReadThenLock), load)));
+    assert!(!fails(|| concurrency::saturated(&good(), load)));
+}
+
 #[test]
 fn a_real_clock_shows_defects_of_a_token_or_more() {
     for defect in

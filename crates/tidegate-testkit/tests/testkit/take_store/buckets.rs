@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use tidegate_core::{ExactTime, Outcome, Retry, TakeFuture, TakeStore, Time, TokenBucket};
@@ -14,8 +15,11 @@ use tokio::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Defect {
     None,
-    /// The state is read in one step and written in another.
+    /// The state is read in one step and written in another, which another task may come between.
     ReadThenWrite,
+    /// The state is read under one lock and written under another, which another thread may come
+    /// between.
+    ReadThenLock,
     /// Tokens are a floating-point number.
     FloatTokens,
     /// The refill is rounded down, and the time of the rest is forgotten.
@@ -159,9 +163,12 @@ impl TakeStore for Buckets {
                 Defect::IgnoresCase => bucket.to_lowercase(),
                 _ => bucket.to_owned(),
             };
-            if self.defect == Defect::ReadThenWrite {
+            if matches!(self.defect, Defect::ReadThenWrite | Defect::ReadThenLock) {
                 let row = self.read(&id);
-                tokio::task::yield_now().await;
+                match self.defect {
+                    Defect::ReadThenWrite => tokio::task::yield_now().await,
+                    _ => thread::yield_now(),
+                }
                 let (row, outcome) = self.decide(row, cost, policy);
                 self.rows.lock().expect("no thread panicked").insert(id, row);
                 return Ok(outcome);
