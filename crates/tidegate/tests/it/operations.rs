@@ -9,7 +9,7 @@ use tidegate::clock::ManualClock;
 use tidegate::pacer::AcquireError;
 use tidegate::{
     Batch, Engine, KeyBuf, LimitError, Limiter, MAX_KEY_BYTES, MemoryStore, Policy, PolicyChange,
-    Retry, Store, StoreError,
+    Retry, Store, StoreError, StoreHandle,
 };
 use tidegate_core::{ChargeError, Correction, KeyError, Operation};
 
@@ -46,19 +46,22 @@ fn a_limiter_supports_all_operations() {
     assert_eq!(limiter.take("x").now().unwrap().remaining(), 9);
 }
 
+/// R181: a store of this process and a shared one have the same methods, except that only the local
+/// one decides without an await.
 #[tokio::test]
 async fn any_store_is_awaited_with_the_same_methods() {
-    let (local, _clock) = engine();
-    let engine: Engine = Engine::on(Arc::new(MemoryStore::new()));
-    let limiter = engine.limiter("api", policy(2)).unwrap();
-    assert!(limiter.take("x").await.unwrap().is_allowed());
-    assert!(limiter.take("x").await.unwrap().is_allowed());
-    assert!(!limiter.take("x").await.unwrap().is_allowed());
-    assert!(limiter.reset("x").await.unwrap());
-    assert_eq!(limiter.peek("x").await.unwrap().remaining(), 1);
-    let limiter = local.limiter("api", policy(2)).unwrap();
-    assert_eq!(limiter.take("x").await.unwrap().remaining(), 1);
-    assert_eq!(limiter.take("x").now().unwrap().remaining(), 0);
+    let local = StoreHandle::from(Arc::new(MemoryStore::new()));
+    let shared = StoreHandle::shared(Arc::new(MemoryStore::new()));
+    for (store, decides_now) in [(local, true), (shared, false)] {
+        let engine = Engine::on(store);
+        let limiter = engine.limiter("api", policy(2)).unwrap();
+        assert!(limiter.take("x").await.unwrap().is_allowed());
+        assert!(limiter.take("x").await.unwrap().is_allowed());
+        assert!(!limiter.take("x").await.unwrap().is_allowed());
+        assert!(limiter.reset("x").await.unwrap());
+        assert_eq!(limiter.peek("x").await.unwrap().remaining(), 1);
+        assert_eq!(limiter.take("x").now().is_ok(), decides_now);
+    }
 }
 
 /// Two policies on one store never share a bucket, even for equal keys; equal policies do.

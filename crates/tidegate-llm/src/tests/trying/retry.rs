@@ -338,10 +338,15 @@ async fn any_function_can_be_retried() {
 
 #[test]
 fn blocking_functions_are_retried_without_a_runtime() {
-    let layer = exact().base_delay(Duration::from_millis(1));
+    let base = Duration::from_millis(1);
+    let layer = exact().base_delay(base);
     for last in [Ok("done"), Err(CustomError::Never)] {
         let mut script = [Err(CustomError::Soon), Err(CustomError::Soon), last.clone()].into_iter();
+        // Outside a runtime this is the clock of the machine.
+        let begin = Instant::now();
         let result = layer.retry_blocking(Retryable::class, || script.next().unwrap());
         assert_eq!((result, script.len()), (last, 0));
+        let took = begin.elapsed();
+        assert!(took >= base + 2 * base, "two waits took {took:?}");
     }
 }
