@@ -61,16 +61,19 @@ const MIN_LIBRARY_LIMIT: usize = 64 * 1024;
 /// }
 /// ```
 pub trait Handler<D>: Send + 'static {
-    /// Called once, before the first message, with a sender of messages to the client. If the
-    /// client reads too slowly, [`OUTBOX_CAPACITY`] messages are queued, and sending waits or fails
-    /// as [`mpsc::Sender`] describes. A close frame ends the connection.
+    /// Called once, before the first message, with a sender of messages to the client, also for the
+    /// handlers of other connections. They are sent at once, also while a message is handled. If
+    /// the client reads too slowly, [`OUTBOX_CAPACITY`] messages are queued, and sending waits or
+    /// fails as [`mpsc::Sender`] describes. A close frame ends the connection.
     fn open(&mut self, data: &mut D, outbox: mpsc::Sender<Message>) {
         let _ = (data, outbox);
     }
 
-    /// Handles a message, and returns the reply if there is one. The next message is read after
-    /// that; to handle several at once, spawn a task with the message and send the reply through
-    /// the sender of [`open`](Self::open).
+    /// Handles a message, and returns the reply if there is one. It is sent after all messages that
+    /// were queued in the outbox before; after a close frame, it is dropped.
+    ///
+    /// The next message is read after that; to handle several at once, spawn a task with the
+    /// message and send the reply through the sender of [`open`](Self::open).
     fn message(
         &mut self,
         data: &mut D,

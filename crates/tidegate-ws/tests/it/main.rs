@@ -13,6 +13,7 @@ mod fixture;
 mod granularity;
 mod hooks;
 mod keys;
+mod outbox;
 mod pipeline;
 mod redis;
 mod servers;
