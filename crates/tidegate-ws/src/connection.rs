@@ -6,8 +6,8 @@
 //! the handler or a reply for the client. Only step 3 may have to wait, and only for a shared
 //! store.
 //!
-//! Frames that fail step 1 or 2 still pass step 3, to be charged to the ceiling of the connection:
-//! otherwise invalid frames would be unlimited.
+//! Frames that fail step 1 or 2, and messages whose cost or keys are invalid, are charged to the
+//! ceiling of the connection alone: otherwise they would be unlimited.
 
 pub(crate) mod charges;
 pub(crate) mod connection_keys;
@@ -90,13 +90,14 @@ impl<D: Identity> Connection<D> {
     ///
     /// A message is charged by all of its limits or by none. Buckets of this connection that are in
     /// this process beside limits of a shared store are charged first. If one of them denies the
-    /// message, the shared store is not called; if the shared store denies it, they get back
-    /// exactly what was charged. No other message of this connection is decided in between.
+    /// message, the shared store is not called; if a limit on the shared store denies it, they get
+    /// back exactly what was charged. No other message of this connection is decided in between.
     ///
     /// If the future is dropped while a shared store decides, or the store fails, the message may
-    /// have been charged there, and stays charged here. A task releases its slots. Without a tokio
-    /// runtime they are released when their lease expires or, without a lease, when their key is
-    /// reset.
+    /// have been charged there, and stays charged here, also if the failure rule
+    /// [`Closed`](tidegate::FailureRule::Closed) refuses it. A task releases its slots. Without a
+    /// tokio runtime they are released when their lease expires or, without a lease, when their key
+    /// is reset.
     ///
     /// ```
     /// # use tidegate_ws::{Gate, Peer, MessageDecision};
@@ -115,10 +116,12 @@ impl<D: Identity> Connection<D> {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if the store is unavailable. Do not handle the message then. The hook is
-    /// not called, because no limit was exceeded. To decide without the store, wrap it in a guard
-    /// (`tidegate::guard`), as [`Engine::shared`](tidegate::Engine::shared) does: its failure rules
-    /// decide then, and [`RefusalReason::StoreUnavailable`] is what the rule `closed` refuses.
+    /// Returns an error if the store is unavailable, or rejects the charges of the message: a key is
+    /// too long, for example. The second is charged to the ceiling alone. Do not handle the message
+    /// then. The hook is not called, because no limit was exceeded. To decide without the store,
+    /// wrap it in a guard (`tidegate::guard`), as [`Engine::shared`](tidegate::Engine::shared)
+    /// does: its failure rules decide then, and [`RefusalReason::StoreUnavailable`] is what the
+    /// rule `closed` refuses.
     pub async fn ingress(
         &mut self,
         frame: impl AsRef<[u8]>,
@@ -129,7 +132,7 @@ impl<D: Identity> Connection<D> {
             Ok(message) => message,
             Err(refusal) => return Ok(MessageDecision::Refused(refusal)),
         };
-        let decision = self.charges.decide(&gate.limiters).await?;
+        let decision = self.charges.decide(&gate.limiters, &mut self.own_keys).await?;
         Ok(self.finish(&gate, &message, decision))
     }
 
@@ -171,15 +174,16 @@ impl<D: Identity> Connection<D> {
             Some(max) if frame.len() > max => Err(FrameError::TooLarge { max }),
             _ => (gate.envelope)(frame).map(|raw| gate.types.label(raw)).ok_or(FrameError::NoType),
         };
-        let message = Message { frame, label, received_at: gate.wall_time() };
+        let mut message = Message { frame, label, received_at: gate.wall_time() };
         let (id, ip) = (self.id.as_str(), self.ip.as_deref());
         let context =
             message.label.as_ref().ok().map(|label| message.context(label, id, ip, &self.data));
         let rules = (&*gate.limiters, &*gate.rules);
-        self.charges
-            .collect(rules, gate.zero_is_free, context.as_ref(), &connection_key(id))
-            .map_err(|BadCost| refuse_without_limit(RefusalReason::InvalidCost))?;
-        self.own_keys.track(&self.charges);
+        let collected =
+            self.charges.collect(rules, gate.zero_is_free, context.as_ref(), &connection_key(id));
+        if let Err(BadCost) = collected {
+            message.label = Err(FrameError::InvalidCost);
+        }
         Ok(message)
     }
 
@@ -235,8 +239,10 @@ impl<D: Identity> Connection<D> {
         frame: &[u8],
         error: &FrameError,
     ) -> RefusedMessage {
-        let FrameError::TooLarge { max } = *error else {
-            return refuse_without_limit(RefusalReason::Unparseable);
+        let max = match *error {
+            FrameError::TooLarge { max } => max,
+            FrameError::NoType => return refuse_without_limit(RefusalReason::Unparseable),
+            FrameError::InvalidCost => return refuse_without_limit(RefusalReason::InvalidCost),
         };
         let exceeded = LimitExceeded {
             kind: LimitKind::Payload,
@@ -320,10 +326,11 @@ struct Message<'a> {
     received_at: WallTime,
 }
 
-/// Why a frame is not a valid message.
+/// Why a frame is not a valid message, and charged to the ceiling alone.
 enum FrameError {
     TooLarge { max: usize },
     NoType,
+    InvalidCost,
 }
 
 impl Message<'_> {

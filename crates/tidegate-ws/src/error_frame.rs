@@ -64,13 +64,16 @@ pub enum RefusalReason {
     ConnectionUsedUp,
     /// Another allowance, which does not refill, is used up. Nothing was charged.
     AllowanceUsedUp,
-    /// A cost function returned a number below 1. Nothing was charged.
+    /// A cost function returned a number below 1. Only the ceiling of the connection was charged,
+    /// if there is one.
     InvalidCost,
     /// The store is away, and a limit of the message has the failure rule
-    /// [`Closed`](tidegate::FailureRule::Closed) or the store no guard. No limit was exceeded, so
-    /// neither the hook nor [`OnExceeded`](crate::OnExceeded) applies.
+    /// [`Closed`](tidegate::FailureRule::Closed) or the store no guard. The ceiling of the
+    /// connection was charged, if there is one. No limit was exceeded, so neither the hook nor
+    /// [`OnExceeded`](crate::OnExceeded) applies.
     StoreUnavailable,
-    /// The charges are invalid, for example because a key is too long. Nothing was charged. Only
+    /// The charges are invalid, for example because a key is too long. Only the ceiling of the
+    /// connection was charged, if there is one. Only
     /// [`Connection::refuse_undecided`](crate::Connection::refuse_undecided) returns it.
     NotChargeable,
     /// The connection has the maximum number of messages in flight. This message was charged.

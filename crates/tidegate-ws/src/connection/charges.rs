@@ -21,7 +21,7 @@ pub(crate) struct MessageCharge {
     pub(crate) cost: u64,
 }
 
-/// Error of a cost that is not positive.
+/// A cost is not positive: only the ceiling is charged.
 pub(crate) struct BadCost;
 
 /// The charges of one message, in the order in which their stores decide.
@@ -33,7 +33,8 @@ pub(crate) struct MessageCharges {
 
 impl MessageCharges {
     /// Collects the charges for a frame: those of the rules if it is a message, and that of the
-    /// ceiling. Calls the functions of the application.
+    /// ceiling. Calls the functions of the application. After an error, the ceiling is the only
+    /// charge.
     pub(crate) fn collect<D>(
         &mut self,
         (limiters, rules): (&Limiters, &[MessageRule<D>]),
@@ -42,19 +43,33 @@ impl MessageCharges {
         connection_key: &KeyParts<'_>,
     ) -> Result<(), BadCost> {
         self.used = 0;
-        if let Some(context) = message {
-            for rule in rules.iter().filter_map(|rule| rule.choose(context)) {
-                match u64::try_from(rule.cost_of(context)) {
-                    Ok(0) if zero_is_free => {}
-                    Ok(0) | Err(_) => return Err(BadCost),
-                    Ok(cost) => self.add(limiters, rule.limiter_index, &rule.key_of(context), cost),
-                }
-            }
+        let collected = match message {
+            Some(context) => self.add_rules((limiters, rules), zero_is_free, context),
+            None => Ok(()),
+        };
+        if collected.is_err() {
+            self.used = 0;
         }
         if let Some(limiter_index) = limiters.ceiling() {
             self.add(limiters, limiter_index, connection_key, 1);
         }
         self.list[..self.used].sort_by_key(|charge| charge.decided_by);
+        collected
+    }
+
+    fn add_rules<D>(
+        &mut self,
+        (limiters, rules): (&Limiters, &[MessageRule<D>]),
+        zero_is_free: bool,
+        context: &IngressContext<'_, D>,
+    ) -> Result<(), BadCost> {
+        for rule in rules.iter().filter_map(|rule| rule.choose(context)) {
+            match u64::try_from(rule.cost_of(context)) {
+                Ok(0) if zero_is_free => {}
+                Ok(0) | Err(_) => return Err(BadCost),
+                Ok(cost) => self.add(limiters, rule.limiter_index, &rule.key_of(context), cost),
+            }
+        }
         Ok(())
     }
 

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::connection::charges::MessageCharges;
+use crate::connection::charges::MessageCharge;
 use crate::gate::limiters::Limiters;
 
 /// Maximum number of own buckets that a connection tracks, over all its limiters. It bounds memory:
@@ -29,10 +29,9 @@ impl ConnectionKeys {
         Self { limiters, by_limiter, capacity_left: MAX_CONNECTION_KEYS }
     }
 
-    /// Tracks the keys that a message is about to charge. Called before the decision, because its
-    /// caller may be dropped meanwhile.
-    pub(crate) fn track(&mut self, charges: &MessageCharges) {
-        for charge in charges.list().iter().filter(|charge| charge.is_connection_key) {
+    /// Tracks the keys that a message was charged to.
+    pub(crate) fn track(&mut self, charges: &[MessageCharge]) {
+        for charge in charges.iter().filter(|charge| charge.is_connection_key) {
             let known = &mut self.by_limiter[charge.limiter_index];
             let is_new = self.capacity_left > 0 && !known.contains(&*charge.key);
             if is_new && !self.limiters.counts_slots(charge.limiter_index) {

@@ -5,8 +5,11 @@
 //! charged: it decides one message at a time, so nothing of its own happens in between.
 //!
 //! If the shared store fails, or the caller is dropped while it decides, it may have charged the
-//! message; then the connection's own charge stays too. So a ceiling also bounds the messages that
-//! a client sends while the store is away.
+//! message; then the connection's own charge stays too. It also stays if the failure rule `closed`
+//! denies. So a ceiling also bounds the messages that a client sends while the store is away.
+//!
+//! If a store rejects the charges, for example because a key is too long, the ceiling is charged
+//! alone, as for frames that are not valid messages.
 //!
 //! Tokens spent for a dropped caller stay spent, but slots must be released, and only the decision
 //! identifies them. So charges with slots are sent by a task, which sees the decision even if the
@@ -15,12 +18,13 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tidegate::{Decision, Denial, Grant, Receipt, StoreError};
+use tidegate::{Decision, Denial, FailureRule, Grant, Receipt, StoreError};
 use tidegate_core::BucketLocation;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::connection::charges::{MessageCharge, MessageCharges};
+use crate::connection::connection_keys::ConnectionKeys;
 use crate::connection::slots::Slots;
 use crate::gate::limiters::Limiters;
 
@@ -33,7 +37,7 @@ pub(crate) enum ChargeDecision {
         /// Number of charged buckets that were full.
         full_buckets: usize,
     },
-    /// A limit denied the message, and nothing was charged.
+    /// A limit denied the message.
     Denied {
         denial: Denial,
         /// Index of the first charge that the denial is about.
@@ -56,12 +60,23 @@ impl MessageCharges {
     pub(crate) async fn decide(
         &self,
         limiters: &Arc<Limiters>,
+        own_keys: &mut ConnectionKeys,
     ) -> Result<ChargeDecision, StoreError> {
         let (mut all_slots, mut all_full, mut first) = (Vec::new(), 0, 0);
         let mut granted: SmallVec<[(&[MessageCharge], Receipt); 2]> = SmallVec::new();
         for charges in self.by_store() {
-            let denied = match take(limiters, charges).await? {
+            let decision = match take(limiters, charges).await {
+                Err(error) if error.is_caller_error() => {
+                    give_back(limiters, &granted);
+                    drop(all_slots);
+                    return self.charge_ceiling(limiters, own_keys, error).await;
+                }
+                decision => decision?,
+            };
+            let denied = match decision {
                 StoreDecision::Granted { slots, receipt, full_buckets } => {
+                    // The caller may be dropped from here on.
+                    own_keys.track(charges);
                     all_slots.extend(slots);
                     all_full += full_buckets;
                     first += charges.len();
@@ -71,11 +86,40 @@ impl MessageCharges {
                 StoreDecision::Denied(denial) => ChargeDecision::Denied { denial, first },
                 StoreDecision::Unknown => ChargeDecision::Unknown,
             };
-            granted.iter().for_each(|(charges, receipt)| limiters.give_back(charges, receipt));
+            if !is_without_store(&denied) {
+                give_back(limiters, &granted);
+            }
             return Ok(denied);
         }
         Ok(ChargeDecision::Granted { slots: all_slots, full_buckets: all_full })
     }
+
+    /// Charges the ceiling alone, for a message whose charges were rejected with `error`.
+    async fn charge_ceiling(
+        &self,
+        limiters: &Arc<Limiters>,
+        own_keys: &mut ConnectionKeys,
+        error: StoreError,
+    ) -> Result<ChargeDecision, StoreError> {
+        let is_ceiling = |charge: &MessageCharge| limiters.ceiling() == Some(charge.limiter_index);
+        let Some(first) = self.list().iter().position(is_ceiling) else { return Err(error) };
+        let ceiling = &self.list()[first..=first];
+        if let StoreDecision::Denied(denial) = take(limiters, ceiling).await? {
+            return Ok(ChargeDecision::Denied { denial, first });
+        }
+        own_keys.track(ceiling);
+        Err(error)
+    }
+}
+
+fn give_back(limiters: &Limiters, granted: &[(&[MessageCharge], Receipt)]) {
+    granted.iter().for_each(|(charges, receipt)| limiters.give_back(charges, receipt));
+}
+
+/// Returns whether the rule for an unavailable store denied, and not a limit.
+fn is_without_store(decision: &ChargeDecision) -> bool {
+    matches!(decision, ChargeDecision::Denied { denial, .. }
+        if denial.degraded == Some(FailureRule::Closed))
 }
 
 /// Decides the charges of one store.

@@ -123,17 +123,21 @@ impl<D: Identity> GateBuilder<D> {
         self.limit(MessageRule::new(limiter).key(key))
     }
 
-    /// Adds a limit for each connection as a whole: one token for every frame, whatever its type.
-    /// With an [allowance](tidegate::Policy::allowance) that is a total number of frames, after
-    /// which the client gets `Connection limit reached`.
+    /// Adds a limit for each connection as a whole: one token for every frame, whatever its type,
+    /// unless another limit denies it. With an [allowance](tidegate::Policy::allowance) that is a
+    /// total number of frames, after which the client gets `Connection limit reached`.
     ///
     /// It is decided in this process, on whatever store the limiter and the other limits are:
     /// beside limits on Redis, it costs no call and leaves no key there. A message that it denies
-    /// spends nothing of the other limits, and one that they deny spends nothing of it; see
-    /// [`Connection::ingress`](crate::Connection::ingress).
+    /// spends nothing of the other limits, and one that they deny spends nothing of it, so that a
+    /// client which retries too early does not use up its connection; see
+    /// [`Connection::ingress`](crate::Connection::ingress). To bound denied messages, close the
+    /// connection: [`OnExceeded::Close`].
     ///
-    /// Frames that are too large or have no readable type are charged too, by the ceiling alone.
-    /// Once the ceiling denies them, the client gets its error instead of the error of the frame.
+    /// Frames that are too large or have no readable type, and messages with an invalid cost or key,
+    /// are charged too, by the ceiling alone. Once the ceiling denies them, the client gets its
+    /// error instead of the error of the frame. A message that is refused because a shared store is
+    /// away is charged as well.
     ///
     /// ```
     /// use tidegate::{Limiter, Policy};

@@ -74,7 +74,8 @@ impl<D: Identity> MessageRule<D> {
     }
 
     /// Sets the cost. The default is one token. A message with a cost below 1 is refused with
-    /// `INVALID_ARGUMENT`, and nothing is spent.
+    /// `INVALID_ARGUMENT`, and spends nothing but a token of the
+    /// [ceiling](crate::GateBuilder::connection_ceiling).
     ///
     /// Costs weight messages within one policy. They do not isolate them: see
     /// [`per_user_key`](crate::per_user_key). For fractions of a token, count in smaller units: a

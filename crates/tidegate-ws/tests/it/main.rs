@@ -5,6 +5,7 @@
 mod application_limits;
 mod axum_sockets;
 mod builder;
+mod ceiling;
 mod cleanup;
 mod costs;
 mod dropped_futures;
