@@ -11,10 +11,10 @@ use tidegate::Engine;
 use tidegate_http::identity::TrustedProxies;
 use tidegate_llm::client::Client;
 use tidegate_llm::memory::MemoryBudget;
-use tidegate_llm::telemetry::{Observer, tracing_observer};
+use tidegate_llm::telemetry::{Observer, both_observers, tracing_observer};
 use tower_service::Service;
 
-use crate::call_observer::{CallObserver, NoObserver};
+use crate::call_observer::{CallObserver, CallObservers};
 use crate::error::GatewayError;
 use crate::gateway::Gateway;
 use crate::request::body::RequestBody;
@@ -29,8 +29,8 @@ use crate::upstream::settings::Upstream;
 pub struct GatewayBuilder {
     engine: Engine,
     upstreams: Vec<Upstream>,
-    observer: Arc<dyn Observer>,
-    call_observer: Arc<dyn CallObserver>,
+    observer: Option<Arc<dyn Observer>>,
+    call_observers: CallObservers,
     http: Option<HttpService>,
     trusted_proxies: TrustedProxies,
     max_memory: usize,
@@ -44,8 +44,8 @@ impl GatewayBuilder {
         Self {
             engine,
             upstreams: Vec::new(),
-            observer: tracing_observer(),
-            call_observer: Arc::new(NoObserver),
+            observer: None,
+            call_observers: CallObservers::default(),
             http: None,
             trusted_proxies: TrustedProxies::NONE,
             max_memory: MAX_MEMORY,
@@ -58,15 +58,20 @@ impl GatewayBuilder {
         self
     }
 
-    /// Sets the observer of permits, throttles and retries. Default: [`tracing_observer`].
+    /// Adds an observer of permits, throttles and retries. Each is notified, in the order of the
+    /// calls. Default: [`tracing_observer`], unless one is added.
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.observer = observer;
+        self.observer = Some(match self.observer.take() {
+            Some(before) => both_observers(before, observer),
+            None => observer,
+        });
         self
     }
 
-    /// Sets the observer of finished calls. Default: none.
+    /// Adds an observer of finished calls. Each is notified, in the order of the calls. Default:
+    /// none.
     pub fn call_observer(mut self, call_observer: Arc<dyn CallObserver>) -> Self {
-        self.call_observer = call_observer;
+        self.call_observers.add(call_observer);
         self
     }
 
@@ -110,9 +115,10 @@ impl GatewayBuilder {
         };
         let memory = MemoryBudget::new(self.max_memory);
         let engines = Engines::new(self.engine);
-        let shared = Shared { engines, observer: self.observer, http, memory };
+        let observer = self.observer.unwrap_or_else(tracing_observer);
+        let shared = Shared { engines, observer, http, memory };
         let peer_resolver = PeerResolver::new(self.trusted_proxies);
-        Gateway::new(shared, self.call_observer, self.upstreams, peer_resolver)
+        Gateway::new(shared, Arc::new(self.call_observers), self.upstreams, peer_resolver)
     }
 }
 

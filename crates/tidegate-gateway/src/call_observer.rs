@@ -1,6 +1,7 @@
 //! Observers of calls, which are notified of each call once, when it ends.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -80,7 +81,7 @@ pub struct FinishedCall<'a> {
     pub status: Option<StatusCode>,
     /// Total duration of the call.
     pub duration: Duration,
-    /// Set only for observers that [want details](CallObserver::wants_details).
+    /// Set only if an observer [wants details](CallObserver::wants_details).
     pub details: Option<CallDetails<'a>>,
 }
 
@@ -111,10 +112,22 @@ pub trait CallObserver: Send + Sync + fmt::Debug {
     }
 }
 
-/// Ignores every call.
-#[derive(Debug)]
-pub(crate) struct NoObserver;
+/// The observers of a gateway.
+#[derive(Debug, Default)]
+pub(crate) struct CallObservers(Vec<Arc<dyn CallObserver>>);
 
-impl CallObserver for NoObserver {
-    fn finished(&self, _call: &FinishedCall<'_>) {}
+impl CallObservers {
+    pub(crate) fn add(&mut self, observer: Arc<dyn CallObserver>) {
+        self.0.push(observer);
+    }
+}
+
+impl CallObserver for CallObservers {
+    fn finished(&self, call: &FinishedCall<'_>) {
+        self.0.iter().for_each(|observer| observer.finished(call));
+    }
+
+    fn wants_details(&self) -> bool {
+        self.0.iter().any(|observer| observer.wants_details())
+    }
 }

@@ -22,6 +22,7 @@ pub(crate) use counter::Counter;
 #[cfg(feature = "metrics")]
 pub use metrics_observer::metrics_observer;
 pub(crate) use observers::Observers;
+pub use observers::both_observers;
 pub(crate) use stage_guard::{Stage, StageGuard};
 
 /// A permit that was granted.

@@ -118,7 +118,7 @@ impl<D> Gate<D> {
         self.inner.max_payload
     }
 
-    /// Returns statistics of the hook and the observer.
+    /// Returns statistics of the hook and the observers.
     #[must_use]
     pub fn hook_stats(&self) -> HookStats {
         self.inner.reporter.stats()

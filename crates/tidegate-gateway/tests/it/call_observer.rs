@@ -1,9 +1,11 @@
 //! Observers are notified of every call, once.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_gateway::{CallObserver, FinishedCall, Gateway, Outcome, Upstream};
+use tidegate_llm::telemetry::{Acquired, Observer};
 use tidegate_sim::{Delay, Fault, Simulator};
 use tokio::time::timeout;
 
@@ -78,6 +80,44 @@ async fn finished_calls_report_their_usage() {
             assert_eq!((call.model.as_str(), call.attempts), (MODEL, 1));
             assert_eq!(call.tokens, Some((2, 10)), "{name} {mode:?}");
         }
+    }
+}
+
+/// Counts permits and ended calls.
+#[derive(Debug, Default)]
+struct Counts {
+    permits: AtomicUsize,
+    calls: AtomicUsize,
+}
+
+impl Observer for Counts {
+    fn acquired(&self, _: &Acquired<'_>) {
+        self.permits.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl CallObserver for Counts {
+    fn finished(&self, call: &FinishedCall<'_>) {
+        assert!(call.details.is_none(), "no observer wants them");
+        self.calls.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// The second observer replaced the first one.
+#[tokio::test(start_paused = true)]
+async fn every_observer_is_notified() {
+    let (name, dialect, sim) = FAMILIES[0];
+    let simulator = simulator(account(sim));
+    let observers: [Arc<Counts>; 2] = Default::default();
+    let builder = Gateway::builder(&crate::support::engine()).http(transport::http(&simulator));
+    let builder = observers.iter().fold(builder, |builder, observer| {
+        builder.observer(observer.clone()).call_observer(observer.clone())
+    });
+    let gateway = builder.upstream(upstream(name, dialect).models([MODEL])).build().unwrap();
+    send(&gateway, chat(name, Mode::Single)).await;
+    for observer in observers {
+        assert_eq!(observer.permits.load(Ordering::SeqCst), 1);
+        assert_eq!(observer.calls.load(Ordering::SeqCst), 1);
     }
 }
 

@@ -27,7 +27,7 @@ impl Observers {
     pub(crate) fn add(&mut self, observer: Arc<dyn Observer>) {
         self.all = match std::mem::take(&mut self.is_default) {
             true => observer,
-            false => both(self.all.clone(), observer),
+            false => both_observers(self.all.clone(), observer),
         };
     }
 
@@ -38,7 +38,13 @@ impl Observers {
 }
 
 /// Returns an observer that notifies two observers, in this order.
-fn both(first: Arc<dyn Observer>, second: Arc<dyn Observer>) -> Arc<dyn Observer> {
+///
+/// ```
+/// use tidegate_llm::telemetry::{both_observers, metrics_observer, tracing_observer};
+/// let observer = both_observers(tracing_observer(), metrics_observer());
+/// ```
+#[must_use]
+pub fn both_observers(first: Arc<dyn Observer>, second: Arc<dyn Observer>) -> Arc<dyn Observer> {
     Arc::new(Both { first, second })
 }
 

@@ -67,7 +67,7 @@ pub struct GateBuilder<D> {
     validate: Option<ValidateFn<D>>,
     on_exceeded: OnExceeded,
     hook: Option<HookFn>,
-    observer: Option<Arc<dyn Observer>>,
+    observers: Vec<Arc<dyn Observer>>,
     log_client_ids: bool,
 }
 
@@ -84,7 +84,7 @@ impl<D: Identity> GateBuilder<D> {
             validate: None,
             on_exceeded: OnExceeded::default(),
             hook: None,
-            observer: None,
+            observers: Vec::new(),
             log_client_ids: false,
         }
     }
@@ -241,9 +241,9 @@ impl<D: Identity> GateBuilder<D> {
         self
     }
 
-    /// Sets the receiver of metrics.
+    /// Adds a receiver of metrics. Each gets all of them, in the order of the calls.
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.observer = Some(observer);
+        self.observers.push(observer);
         self
     }
 
@@ -276,7 +276,7 @@ impl<D: Identity> GateBuilder<D> {
         let (mut rules, mut limiters) = (self.rules, Vec::new());
         rules.iter_mut().for_each(|rule| rule.assign_indices(&mut limiters));
         check_stores(&limiters)?;
-        let reporter = Reporter::new(self.hook, self.observer, self.log_client_ids);
+        let reporter = Reporter::new(self.hook, self.observers, self.log_client_ids);
         let inner = Inner {
             types,
             envelope: self.envelope,

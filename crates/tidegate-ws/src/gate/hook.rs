@@ -4,8 +4,7 @@
 //! message; calls that do not fit into the queue are dropped, counted and logged. The thread ends
 //! when the gate and all its connections are dropped and the queue is empty.
 //!
-//! Neither the hook nor the observer can fail a message or end the thread: their panics are
-//! counted.
+//! Neither the hook nor an observer can fail a message or end the thread: their panics are counted.
 
 use std::fmt;
 use std::io;
@@ -31,7 +30,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(crate) type HookFn = Box<dyn FnMut(LimitExceeded) + Send>;
 
-/// Statistics of the hook and the observer.
+/// Statistics of the hook and the observers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HookStats {
@@ -39,11 +38,11 @@ pub struct HookStats {
     pub dropped: u64,
     /// Hook calls that panicked.
     pub panicked: u64,
-    /// Calls of the [`Observer`] that panicked.
+    /// Calls of an [`Observer`] that panicked.
     pub observer_panicked: u64,
 }
 
-/// Reports exceeded limits to the log, the observer and the hook.
+/// Reports exceeded limits to the log, the observers and the hook.
 pub(crate) struct Reporter {
     queue: Option<SyncSender<LimitExceeded>>,
     counters: Arc<HookCounters>,
@@ -56,17 +55,17 @@ struct HookCounters {
     dropped: AtomicU64,
     panicked: AtomicU64,
     observer_panicked: AtomicU64,
-    observer: Option<Arc<dyn Observer>>,
+    observers: Vec<Arc<dyn Observer>>,
 }
 
 impl Reporter {
     pub(crate) fn new(
         hook: Option<HookFn>,
-        observer: Option<Arc<dyn Observer>>,
+        observers: Vec<Arc<dyn Observer>>,
         log_client_ids: bool,
     ) -> io::Result<Self> {
         let (dropped, panicked, observer_panicked) = Default::default();
-        let counters = Arc::new(HookCounters { dropped, panicked, observer_panicked, observer });
+        let counters = Arc::new(HookCounters { dropped, panicked, observer_panicked, observers });
         let queue = match hook {
             Some(hook) => Some(start(hook, counters.clone())?),
             None => None,
@@ -146,13 +145,13 @@ impl HookCounters {
         self.observe(|observer| observer.record(histogram, value));
     }
 
-    /// Calls the observer. Its own state after a panic is its own concern.
-    fn observe(&self, call: impl FnOnce(&dyn Observer)) {
-        if let Some(observer) = &self.observer
-            && catch_unwind(AssertUnwindSafe(|| call(&**observer))).is_err()
-        {
-            self.observer_panicked.fetch_add(1, Ordering::Relaxed);
-            tracing::error!("observer panicked; continuing");
+    /// Calls each observer. Its own state after a panic is its own concern.
+    fn observe(&self, call: impl Fn(&dyn Observer)) {
+        for observer in &self.observers {
+            if catch_unwind(AssertUnwindSafe(|| call(&**observer))).is_err() {
+                self.observer_panicked.fetch_add(1, Ordering::Relaxed);
+                tracing::error!("observer panicked; continuing");
+            }
         }
     }
 }

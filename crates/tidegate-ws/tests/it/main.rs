@@ -14,6 +14,7 @@ mod fixture;
 mod granularity;
 mod hooks;
 mod keys;
+mod observers;
 mod outbox;
 mod pipeline;
 mod redis;
