@@ -119,6 +119,43 @@ impl<D> Gate<D> {
     }
 
     /// Returns statistics of the hook and the observers.
+    /// Waits until the [hook](GateBuilder::on_limit_exceeded) has been called for every message
+    /// that was refused before.
+    ///
+    /// Call it before the process exits, with a timeout if the hook may block: calls that are still
+    /// queued are lost with the process, and [`HookStats::pending`] is their number. `Sockets::close`
+    /// does it. It needs no runtime.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limiter, Policy};
+    /// use tidegate_ws::{Gate, Peer};
+    /// # use std::sync::Arc;
+    /// # use std::sync::atomic::{AtomicUsize, Ordering};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let calls = Arc::new(AtomicUsize::new(0));
+    /// # let count = calls.clone();
+    /// let gate = Gate::for_types(["SAY"])
+    ///     .max_payload(8)
+    ///     .on_limit_exceeded(move |exceeded| {
+    ///         // Write it to a file.
+    ///         # assert_eq!(exceeded.limit, 8);
+    ///         # count.fetch_add(1, Ordering::SeqCst);
+    ///     })
+    ///     .build()?;
+    /// let _ = gate.connect(Peer::new(())).ingress(r#"{"type":"SAY"}"#).await?;
+    /// if tokio::time::timeout(Duration::from_secs(5), gate.drain_hook()).await.is_err() {
+    ///     eprintln!("{} hook calls are lost", gate.hook_stats().pending);
+    /// }
+    /// # assert_eq!(calls.load(Ordering::SeqCst), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn drain_hook(&self) {
+        self.inner.reporter.drain_hook().await;
+    }
+
     #[must_use]
     pub fn hook_stats(&self) -> HookStats {
         self.inner.reporter.stats()

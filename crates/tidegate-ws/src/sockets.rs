@@ -211,13 +211,23 @@ impl<D: Identity + Send> Sockets<D> {
         upgrade.on_upgrade(move |socket| Session::new(socket, connection, handler).run(phase))
     }
 
-    /// Closes all sockets and returns when there is none. Each finishes its message in progress;
-    /// what is left after `patience` is ended at once. Can be called more than once.
-    pub async fn close(&self, patience: Duration) {
+    /// Closes all sockets, and then [waits for the hook](Gate::drain_hook). Each socket finishes
+    /// its message in progress. After `timeout`, the sockets that are left are ended at once, and
+    /// the number of hook calls that are left is logged. Can be called more than once.
+    pub async fn close(&self, timeout: Duration) {
         self.enter(Phase::Closing);
-        if tokio::time::timeout(patience, self.phase.closed()).await.is_err() {
-            self.enter(Phase::Aborted);
+        let finished = async {
             self.phase.closed().await;
+            self.gate.drain_hook().await;
+        };
+        if tokio::time::timeout(timeout, finished).await.is_ok() {
+            return;
+        }
+        self.enter(Phase::Aborted);
+        self.phase.closed().await;
+        let pending = self.gate.hook_stats().pending;
+        if pending > 0 {
+            tracing::warn!(pending, "limit hook did not finish before the timeout");
         }
     }
 

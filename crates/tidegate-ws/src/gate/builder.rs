@@ -220,7 +220,8 @@ impl<D: Identity> GateBuilder<D> {
     /// Calls `hook` once for every message that exceeds the size or a rate, whatever happens to its
     /// connection. It runs on a thread of the gate and delays no message. If it is
     /// [`HOOK_QUEUE_CAPACITY`](crate::HOOK_QUEUE_CAPACITY) calls behind, further calls are
-    /// [counted](Gate::hook_stats) and dropped. Panics are counted too.
+    /// [counted](Gate::hook_stats) and dropped. Panics are counted too. Before the process exits,
+    /// wait for the queued calls with [`Gate::drain_hook`].
     ///
     /// ```
     /// use std::sync::mpsc::channel;

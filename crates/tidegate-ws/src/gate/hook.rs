@@ -2,22 +2,24 @@
 //!
 //! It runs on a thread of the gate, behind a bounded queue. So it may block without delaying any
 //! message; calls that do not fit into the queue are dropped, counted and logged. The thread ends
-//! when the gate and all its connections are dropped and the queue is empty.
+//! when the gate and all its connections are dropped and the queue is empty. It does not keep the
+//! process alive: an application that exits waits for it with `Gate::drain_hook`.
 //!
 //! Neither the hook nor an observer can fail a message or end the thread: their panics are counted.
 
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use tidegate::StoreError;
 use tidegate::clock::wall_now;
 use tidegate_http::ThrottledLog;
+use tokio::sync::watch;
 
 use crate::exceeded::{LimitExceeded, LimitKind};
 use crate::gate::observe::{Counter, Histogram, Observer};
@@ -36,6 +38,8 @@ pub(crate) type HookFn = Box<dyn FnMut(LimitExceeded) + Send>;
 pub struct HookStats {
     /// Hook calls dropped because [`HOOK_QUEUE_CAPACITY`] calls were queued.
     pub dropped: u64,
+    /// Hook calls that are queued or running. If the process ends now, they are lost.
+    pub pending: u64,
     /// Hook calls that panicked.
     pub panicked: u64,
     /// Calls of an [`Observer`] that panicked.
@@ -52,6 +56,10 @@ pub(crate) struct Reporter {
 }
 
 struct HookCounters {
+    /// Number of queued calls. Locked while one is queued, so that its number is its place.
+    queued: Mutex<u64>,
+    /// Number of queued calls that have ended.
+    ended: watch::Sender<u64>,
     dropped: AtomicU64,
     panicked: AtomicU64,
     observer_panicked: AtomicU64,
@@ -64,8 +72,14 @@ impl Reporter {
         observers: Vec<Arc<dyn Observer>>,
         log_client_ids: bool,
     ) -> io::Result<Self> {
-        let (dropped, panicked, observer_panicked) = Default::default();
-        let counters = Arc::new(HookCounters { dropped, panicked, observer_panicked, observers });
+        let counters = Arc::new(HookCounters {
+            queued: Mutex::new(0),
+            ended: watch::Sender::new(0),
+            dropped: AtomicU64::new(0),
+            panicked: AtomicU64::new(0),
+            observer_panicked: AtomicU64::new(0),
+            observers,
+        });
         let queue = match hook {
             Some(hook) => Some(start(hook, counters.clone())?),
             None => None,
@@ -93,9 +107,8 @@ impl Reporter {
                 }
             }
         }
-        if let Some(queue) = &self.queue
-            && queue.try_send(exceeded.clone()).is_err()
-        {
+        let Some(queue) = &self.queue else { return };
+        if !self.counters.enqueue(queue, exceeded) {
             let dropped = self.counters.dropped.fetch_add(1, Ordering::Relaxed) + 1;
             self.counters.count(Counter::HookDropped);
             if self.drop_log.due(wall_now()).is_some() {
@@ -121,9 +134,17 @@ impl Reporter {
         (0..buckets).for_each(|_| self.counters.count(Counter::NewBuckets));
     }
 
+    /// Waits until the hook calls that are queued now have ended.
+    pub(crate) async fn drain_hook(&self) {
+        let queued = self.counters.queued();
+        // The sender is in `self`, so it is not dropped meanwhile.
+        let _ = self.counters.ended.subscribe().wait_for(|ended| *ended >= queued).await;
+    }
+
     pub(crate) fn stats(&self) -> HookStats {
         HookStats {
             dropped: self.counters.dropped.load(Ordering::Relaxed),
+            pending: self.counters.queued().saturating_sub(*self.counters.ended.borrow()),
             panicked: self.counters.panicked.load(Ordering::Relaxed),
             observer_panicked: self.counters.observer_panicked.load(Ordering::Relaxed),
         }
@@ -137,6 +158,18 @@ impl fmt::Debug for Reporter {
 }
 
 impl HookCounters {
+    /// Queues a call, and returns whether there was room.
+    fn enqueue(&self, queue: &SyncSender<LimitExceeded>, exceeded: &LimitExceeded) -> bool {
+        let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_queued = queue.try_send(exceeded.clone()).is_ok();
+        *queued += u64::from(is_queued);
+        is_queued
+    }
+
+    fn queued(&self) -> u64 {
+        *self.queued.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn count(&self, counter: Counter) {
         self.observe(|observer| observer.count(counter));
     }
@@ -172,5 +205,6 @@ fn run(mut hook: HookFn, exceeded: &Receiver<LimitExceeded>, counters: &HookCoun
             tracing::error!("limit hook panicked; continuing");
             counters.count(Counter::HookPanicked);
         }
+        counters.ended.send_modify(|ended| *ended += 1);
     }
 }

@@ -25,7 +25,7 @@ use crate::fixture::{Fixture, Session, frame};
 use crate::servers::Client;
 
 /// Long enough to be exceeded only by a hang.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An echo that logs in with `LOGIN`, and can be told to send by a test.
 struct Echo {
@@ -267,7 +267,7 @@ async fn close_finishes_the_message_in_progress() {
     busy.send_all(&["A", "B"].map(frame)).await;
     let release = starts.recv().await.unwrap();
     let closer = sockets.clone();
-    let closing = tokio::spawn(async move { closer.close(PATIENCE).await });
+    let closing = tokio::spawn(async move { closer.close(TIMEOUT).await });
     assert_eq!(idle.closed().await, (1001, "going away".into()));
     assert!(idle.is_ended().await);
     assert!(!closing.is_finished());
@@ -283,7 +283,7 @@ async fn close_finishes_the_message_in_progress() {
     assert!(busy.is_ended().await);
     closing.await.unwrap();
     // Again, and without any socket.
-    sockets.close(PATIENCE).await;
+    sockets.close(TIMEOUT).await;
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ mod dropped_futures;
 mod error_frames;
 mod fixture;
 mod granularity;
+mod hook_drain;
 mod hooks;
 mod keys;
 mod observers;
