@@ -99,7 +99,8 @@ impl<D: Identity> Gate<D> {
     ///
     /// Clients can then invent types. That is harmless with keys that do not contain the type, such
     /// as [`per_user_key`](crate::per_user_key). With other keys, every invented type is a new
-    /// bucket: add a [ceiling](GateBuilder::connection_ceiling).
+    /// bucket, so [`build`](GateBuilder::build) requires a
+    /// [ceiling](GateBuilder::connection_ceiling) if no limit has a key that the application chose.
     pub fn for_any_type() -> GateBuilder<D> {
         GateBuilder::new(None)
     }
@@ -118,7 +119,6 @@ impl<D> Gate<D> {
         self.inner.max_payload
     }
 
-    /// Returns statistics of the hook and the observers.
     /// Waits until the [hook](GateBuilder::on_limit_exceeded) has been called for every message
     /// that was refused before.
     ///
@@ -156,6 +156,7 @@ impl<D> Gate<D> {
         self.inner.reporter.drain_hook().await;
     }
 
+    /// Returns statistics of the hook and the observers.
     #[must_use]
     pub fn hook_stats(&self) -> HookStats {
         self.inner.reporter.stats()

@@ -28,6 +28,14 @@ pub enum BuildError {
     /// A gate for declared types declares none: all messages would share their buckets.
     #[error("gate declares no message type; name some in `for_types`, or use `for_any_type`")]
     NoTypes,
+    /// A gate for any type has default keys, which contain the type, and no ceiling: a client that
+    /// invents types would not be limited.
+    #[error(
+        "clients can invent types, and the default key contains the type, so nothing limits them; \
+         declare the types with `for_types`, add a `connection_ceiling`, or set a key, such as \
+         `per_user_key`"
+    )]
+    InventedTypes,
     /// A declared type is empty, too long or reserved.
     #[error(
         "message type {0:?} is not usable; it must have 1 to {MAX_TYPE_BYTES} bytes and not be \
@@ -273,6 +281,9 @@ impl<D: Identity> GateBuilder<D> {
         let charges = self.rules.len() + usize::from(self.ceiling.is_some());
         if charges > MAX_CHARGES {
             return Err(BuildError::TooManyRules(charges));
+        if types.is_any() && self.ceiling.is_none() && has_default_keys_only(&self.rules) {
+            return Err(BuildError::InventedTypes);
+        }
         }
         let (mut rules, mut limiters) = (self.rules, Vec::new());
         rules.iter_mut().for_each(|rule| rule.assign_indices(&mut limiters));
@@ -314,6 +325,11 @@ fn build_types(declared: Option<Vec<Arc<str>>>) -> Result<Types, BuildError> {
         None => Ok(Types::Declared(HashSet::from_iter(declared))),
     }
 }
+/// Returns whether there are limits, and each can charge a message to the default key.
+fn has_default_keys_only<D>(rules: &[MessageRule<D>]) -> bool {
+    !rules.is_empty() && rules.iter().all(|rule| rule.chain().any(MessageRule::has_default_key))
+}
+
 
 /// Charges are decided together, so they must be on one store.
 fn check_stores(limiters: &[Limiter]) -> Result<(), BuildError> {

@@ -43,6 +43,7 @@ type Condition<D> = dyn Fn(&IngressContext<'_, D>) -> bool + Send + Sync;
 pub struct MessageRule<D> {
     limiter: Limiter,
     key: Box<KeyFn<D>>,
+    has_default_key: bool,
     cost: Option<Box<CostFn<D>>>,
     condition: Option<Box<Condition<D>>>,
     otherwise: Option<Box<Self>>,
@@ -56,6 +57,7 @@ impl<D: Identity> MessageRule<D> {
         Self {
             limiter,
             key: Box::new(default_key),
+            has_default_key: true,
             cost: None,
             condition: None,
             otherwise: None,
@@ -70,6 +72,7 @@ impl<D: Identity> MessageRule<D> {
         key: impl for<'a> Fn(&IngressContext<'a, D>) -> KeyParts<'a> + Send + Sync + 'static,
     ) -> Self {
         self.key = Box::new(key);
+        self.has_default_key = false;
         self
     }
 
@@ -109,6 +112,11 @@ impl<D: Identity> MessageRule<D> {
 }
 
 impl<D> MessageRule<D> {
+    /// Returns whether no key was set.
+    pub(crate) const fn has_default_key(&self) -> bool {
+        self.has_default_key
+    }
+
     /// Returns the rule of the chain that charges a message.
     pub(crate) fn choose(&self, context: &IngressContext<'_, D>) -> Option<&Self> {
         self.chain().find(|rule| rule.condition.as_ref().is_none_or(|holds| holds(context)))

@@ -21,6 +21,11 @@ pub(crate) enum Types {
 }
 
 impl Types {
+    /// Returns whether clients can invent types.
+    pub(crate) const fn is_any(&self) -> bool {
+        matches!(self, Self::Any)
+    }
+
     /// Returns the type that a message counts as.
     pub(crate) fn label<'a>(&'a self, raw: Cow<'a, str>) -> TypeLabel<'a> {
         match self {

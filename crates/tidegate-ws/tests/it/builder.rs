@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate::{Engine, Limiter, MemoryStore, Policy, now_or_never};
-use tidegate_ws::{BuildError, Gate, MessageRule, OnExceeded};
+use tidegate_ws::{BuildError, Gate, MessageRule, OnExceeded, key_per_user_per_type, per_user_key};
 
 use crate::fixture::{Fixture, Session};
 
@@ -22,6 +22,40 @@ fn invalid_type_names_are_rejected() {
         ));
     }
     assert!(Gate::<Session>::for_types([&*"x".repeat(128)]).build().is_ok());
+}
+
+/// R228: with the default key, every type that a client invents is a new, full bucket.
+#[test]
+fn invented_types_need_another_limit() {
+    let fixture = Fixture::new();
+    let say = || fixture.limiter("say", 1, 1);
+    let any = Gate::<Session>::for_any_type;
+    let by_user = || MessageRule::<Session>::new(say()).key(per_user_key);
+    let premium = || by_user().when(|context| context.data().tier == "premium");
+    for unlimited in [
+        any().limit(say()),
+        any().limit(MessageRule::new(say()).when(|_| true)).limit(say()),
+        any().limit(premium().otherwise(say())),
+        any().limit(say()).max_in_flight(1),
+    ] {
+        assert_eq!(
+            build_error(unlimited),
+            "clients can invent types, and the default key contains the type, so nothing limits \
+             them; declare the types with `for_types`, add a `connection_ceiling`, or set a key, \
+             such as `per_user_key`"
+        );
+    }
+    for limited in [
+        any(),
+        any().limit(by_user()),
+        any().limit_by(say(), key_per_user_per_type),
+        any().limit(say()).limit(by_user()),
+        any().limit(premium().otherwise(by_user())),
+        any().limit(say()).connection_ceiling(say()),
+        Gate::for_types(["SAY"]).limit(say()),
+    ] {
+        assert!(limited.build().is_ok());
+    }
 }
 
 #[test]
