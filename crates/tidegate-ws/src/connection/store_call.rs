@@ -34,7 +34,7 @@ pub(crate) enum ChargeDecision {
     Granted {
         /// The slots that it took.
         slots: Vec<Slots>,
-        /// Number of charged buckets that were full.
+        /// Number of charged buckets that were full, without that of the ceiling.
         full_buckets: usize,
     },
     /// A limit denied the message.
@@ -152,7 +152,7 @@ async fn take_here(
     Ok(match limiters.take(charges).await? {
         Decision::Allowed(grant) => StoreDecision::Granted {
             slots: Slots::of(limiters, charges, &grant.receipt),
-            full_buckets: full_buckets(charges, &grant),
+            full_buckets: full_buckets(limiters, charges, &grant),
             receipt: grant.receipt,
         },
         Decision::Denied(denial) => StoreDecision::Denied(denial),
@@ -161,13 +161,16 @@ async fn take_here(
 }
 
 /// Returns how many of the charged buckets were full. A full bucket is equivalent to none, so this
-/// is the number of buckets that the store had to create. Slots are not counted.
-fn full_buckets(charges: &[MessageCharge], grant: &Grant) -> usize {
+/// is the number of buckets that the store had to create. Slots are not counted, and neither is the
+/// ceiling, whose key is no choice of the application.
+fn full_buckets(limiters: &Limiters, charges: &[MessageCharge], grant: &Grant) -> usize {
     let outcomes = charges.iter().zip(&grant.outcomes).zip(grant.receipt.charges());
     outcomes
         .filter(|((charge, outcome), record)| {
             let is_slot = matches!(record.location, BucketLocation::Slot(_));
-            !is_slot && outcome.remaining.checked_add(charge.cost) == Some(outcome.capacity)
+            let is_ceiling = limiters.ceiling() == Some(charge.limiter_index);
+            let was_full = outcome.remaining.checked_add(charge.cost) == Some(outcome.capacity);
+            was_full && !is_slot && !is_ceiling
         })
         .count()
 }

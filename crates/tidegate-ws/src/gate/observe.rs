@@ -15,10 +15,15 @@ pub enum Counter {
     HookDropped,
     /// Hook calls that panicked.
     HookPanicked,
-    /// Buckets that were full when a message was charged to them, and so were created in the store:
-    /// of a new key, or of one that was not used for long enough. Works on every store. If it grows
-    /// about as fast as the number of messages, a key function returns a new key for every message,
-    /// and its limit limits nothing.
+    /// Buckets that were full when an accepted message was charged to them: of a new key, or of one
+    /// whose bucket has refilled since its last message, which no store can tell apart. Slots and
+    /// the ceiling of a connection do not count.
+    ///
+    /// A slow client counts with every message. But a key counts at most once in the time in which
+    /// its bucket refills the cost of a message. So under a limit of `r` tokens per second and key,
+    /// and costs of 1, the rate of this counter is at most `r` times the number of keys in use, and
+    /// one more for each new key. If it is higher, a key function returns a new key for every message, and its limit limits
+    /// nothing.
     NewBuckets,
 }
 
