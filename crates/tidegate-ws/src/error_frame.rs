@@ -186,8 +186,12 @@ impl<'a> ErrorFrame<'a> {
             r#type: &'static str,
             payload: &'m ErrorFrame<'m>,
         }
-        // Serializing strings and numbers does not fail.
-        serde_json::to_string(&Message { r#type: "ERROR", payload: self }).unwrap_or_default()
+        // A refused message should cost one allocation: this holds every frame of the gate, unless
+        // the application wrote its text.
+        let mut json = Vec::with_capacity(256);
+        // Serializing strings and numbers does not fail, and JSON is UTF-8.
+        let _ = serde_json::to_writer(&mut json, &Message { r#type: "ERROR", payload: self });
+        String::from_utf8(json).unwrap_or_default()
     }
 
     pub(crate) fn with_details(self, kind: &'static str, observed: u64, limit: u64) -> Self {

@@ -1,7 +1,7 @@
 //! The charges of one message, collected before they are decided.
 //!
-//! A connection reuses the entries of one list. So a message denied by up to two limits allocates
-//! nothing but its reply; more than two charges do not fit on the stack.
+//! A connection reuses the entries of one list. So a message denied by a limit allocates nothing but
+//! its reply; with several on one store, the engine also lists their charges.
 
 use std::fmt::Write;
 

@@ -2,6 +2,7 @@
 //! matter; with a manual clock, so that every hint is exact.
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
+mod allocations;
 mod application_limits;
 mod axum_sockets;
 mod builder;
