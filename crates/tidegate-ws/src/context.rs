@@ -45,14 +45,7 @@ impl Identity for () {}
 
 /// An incoming message: its type and its connection, without its payload.
 ///
-/// Key, cost and condition functions cannot reach the payload, because it is not validated yet:
-///
-/// ```compile_fail,E0599
-/// # use tidegate_ws::IngressContext;
-/// fn cost(context: &IngressContext<'_, ()>) -> i64 {
-///     context.payload().len() as i64 // no such method
-/// }
-/// ```
+/// Key, cost and condition functions cannot reach the payload, because it is not validated yet.
 ///
 /// [`Connection::context`](crate::Connection::context) creates one directly, for limits that a
 /// handler checks itself.

@@ -8,6 +8,7 @@ mod axum_sockets;
 mod builder;
 mod ceiling;
 mod cleanup;
+mod context;
 mod costs;
 mod dropped_futures;
 mod error_frames;
