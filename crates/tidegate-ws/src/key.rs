@@ -118,9 +118,10 @@ impl fmt::Debug for KeyParts<'_> {
 /// share their buckets. Use it for authenticated connections; the default of a
 /// [`MessageRule`](crate::MessageRule) separates anonymous clients.
 ///
-/// A user who is named like an address, `anon` or `conn`, or not at all, is written after an empty
-/// part, and so is a tenant named `conn` or `ip`. So no name yields the key of an anonymous client,
-/// of an address or of a connection.
+/// A user who is named like an address, `anon` or `conn`, or has an empty name, is written after an
+/// empty part, and so is a tenant that is named `conn` or `ip`, or has an empty name. So no name
+/// yields the key of an anonymous client, of an address or of a connection. The tenant `public` is
+/// that of connections without a tenant: reserve it if tenants choose their names.
 ///
 /// ```
 /// use tidegate_ws::{Gate, Identity, Peer, key_per_user_per_type};

@@ -47,6 +47,10 @@ impl<D> Peer<D> {
     /// Sets the address of a client behind proxies, from the address of the socket and the headers
     /// of the upgrade request. Headers count only if a trusted proxy sent them.
     ///
+    /// Keys contain the first address of the client's network, without the length of its prefix.
+    /// Use one [`ipv6_prefix`](ClientAddress::ipv6_prefix) for all connections that share limits:
+    /// a client of a /48 would have the key of the first /64 in it.
+    ///
     /// ```
     /// use http::HeaderMap;
     /// use tidegate_ws::{ClientAddress, Gate, Peer};
@@ -73,11 +77,11 @@ impl<D> Peer<D> {
         self
     }
 
-    /// Sets an id chosen by the application. It must be unique among the connections of the gate:
-    /// two with one id share their buckets, and the first one dropped resets them. Slots are not
-    /// affected: they are released with their messages.
+    /// Sets an id chosen by the application. It must be unique among all connections whose gates
+    /// have a limiter in common: two with one id share their buckets, and the first one dropped
+    /// resets them. Slots are not affected: they are released with their messages.
     ///
-    /// By default the gate generates a unique id.
+    /// By default the gate generates an id that is unique across gates and processes.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self

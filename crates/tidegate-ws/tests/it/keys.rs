@@ -1,12 +1,13 @@
 //! Keys: exact texts, and no unintended sharing of buckets.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::HeaderMap;
 use proptest::prelude::*;
-use tidegate::KeyBuf;
+use tidegate::{KeyBuf, Limiter, Policy, now_or_never};
 use tidegate_ws::{
     ClientAddress, Connection, Gate, IngressContext, KeyParts, MessageRule, Peer, RefusalReason,
     key_per_user_or_ip_per_type, key_per_user_per_type, per_user_key,
@@ -325,25 +326,24 @@ fn subject() -> impl Strategy<Value = Subject> {
 /// Every way in which a gate can charge a client: tenant, subject, and type if it is in the key.
 type Charged = (Option<String>, Subject, Option<String>);
 
+fn peer_of(tenant: Option<&str>, subject: &Subject) -> Peer<Session> {
+    let mut session = Session { tenant: tenant.map(Into::into), ..Session::default() };
+    match subject {
+        Subject::User(user) => {
+            session.user = Some(user.clone());
+            Peer::new(session).id("c")
+        }
+        Subject::Address(ip) => Peer::new(session).id("c").ip(*ip),
+        Subject::Anonymous => Peer::new(session).id("c"),
+        Subject::Connection(id) => Peer::new(session).id(id),
+    }
+}
+
 /// The keys of a client by every function, and who each charges.
 fn keys_of(tenant: Option<&str>, subject: &Subject, message_type: &str) -> Vec<(String, Charged)> {
-    let (user, ip, id) = match subject {
-        Subject::User(user) => (Some(user.as_str()), None, "c"),
-        Subject::Address(ip) => (None, Some(ip.to_string()), "c"),
-        Subject::Anonymous => (None, None, "c"),
-        Subject::Connection(id) => (None, None, id.as_str()),
-    };
-    let session = Session {
-        tenant: tenant.map(Into::into),
-        user: user.map(Into::into),
-        ..Session::default()
-    };
-    let peer = Peer::new(session).id(id);
-    let peer = match &ip {
-        Some(ip) => peer.ip(ip.parse().unwrap()),
-        None => peer,
-    };
+    let peer = peer_of(tenant, subject);
     let connection = Gate::for_types(["PING"]).build().unwrap().connect(peer);
+    let id = connection.id().as_str();
     let context = connection.context(message_type);
     // A missing tenant is the tenant `public`.
     let tenant = Some(tenant.unwrap_or("public").to_owned());
@@ -395,6 +395,45 @@ proptest! {
                 prop_assert_eq!(&*first, &key);
             }
         }
+    }
+
+    /// R227: so does the default key, which is not a function of its own: a store with all keys has
+    /// one bucket for each of those who are charged.
+    #[test]
+    fn default_keys_differ_from_all_others(
+        clients in proptest::collection::vec(
+            (proptest::option::of(name()), subject(), name()), 2..20)
+    ) {
+        let fixture = Fixture::new();
+        let limiter = fixture.limiter("all", 1, 1_000);
+        let gate = Gate::for_any_type()
+            .envelope(|frame| std::str::from_utf8(frame).ok().map(Cow::Borrowed))
+            .limit(limiter.clone())
+            .connection_ceiling(Limiter::new(Policy::allowance(1_000).unwrap()))
+            .build()
+            .unwrap();
+        let mut charged_by = HashSet::new();
+        // A connection resets its own buckets when it is dropped.
+        let mut connections = Vec::new();
+        for (tenant, subject, message_type) in &clients {
+            let mut connection = gate.connect(peer_of(tenant.as_deref(), subject));
+            let accepted = now_or_never(connection.ingress(message_type)).unwrap().unwrap();
+            let accepted = accepted.accepted().unwrap();
+            let default = match (subject, connection.context("").ip()) {
+                (Subject::User(_), _) => subject.clone(),
+                (_, Some(ip)) => Subject::Address(ip.parse().unwrap()),
+                // Without user and address, the connection itself is charged.
+                _ => Subject::Connection(connection.id().as_str().to_owned()),
+            };
+            let named = tenant.as_deref().unwrap_or("public").to_owned();
+            charged_by.insert((Some(named), default, Some(accepted.message_type().to_owned())));
+            for (key, charged) in keys_of(tenant.as_deref(), subject, message_type) {
+                prop_assert!(limiter.take(&key).now().unwrap().is_allowed());
+                charged_by.insert(charged);
+            }
+            connections.push(connection);
+        }
+        prop_assert_eq!(fixture.buckets(), charged_by.len());
     }
 
     #[test]
