@@ -100,9 +100,8 @@ impl<D: Identity> GateBuilder<D> {
     /// Adds a limit: a limiter, or a [`MessageRule`] with its own key and cost. A message is
     /// charged by all rules together or by none; their limiters must share a store.
     ///
-    /// A message with a single charge on a store yields to waiters of a
-    /// [`Pacer`](tidegate::pacer::Pacer) for the same key. A message with several does not: a list
-    /// is decided by what is left in the buckets.
+    /// A message yields to waiters of a [`Pacer`](tidegate::pacer::Pacer) for the same key, whether
+    /// it has one charge or several.
     pub fn limit(mut self, rule: impl Into<MessageRule<D>>) -> Self {
         self.rules.push(rule.into());
         self
@@ -281,9 +280,9 @@ impl<D: Identity> GateBuilder<D> {
         let charges = self.rules.len() + usize::from(self.ceiling.is_some());
         if charges > MAX_CHARGES {
             return Err(BuildError::TooManyRules(charges));
+        }
         if types.is_any() && self.ceiling.is_none() && has_default_keys_only(&self.rules) {
             return Err(BuildError::InventedTypes);
-        }
         }
         let (mut rules, mut limiters) = (self.rules, Vec::new());
         rules.iter_mut().for_each(|rule| rule.assign_indices(&mut limiters));
@@ -325,11 +324,11 @@ fn build_types(declared: Option<Vec<Arc<str>>>) -> Result<Types, BuildError> {
         None => Ok(Types::Declared(HashSet::from_iter(declared))),
     }
 }
+
 /// Returns whether there are limits, and each can charge a message to the default key.
 fn has_default_keys_only<D>(rules: &[MessageRule<D>]) -> bool {
     !rules.is_empty() && rules.iter().all(|rule| rule.chain().any(MessageRule::has_default_key))
 }
-
 
 /// Charges are decided together, so they must be on one store.
 fn check_stores(limiters: &[Limiter]) -> Result<(), BuildError> {

@@ -101,7 +101,7 @@ impl Limiters {
         match charges {
             [charge, ..] if charge.decided_by == DecidedBy::Gate => self
                 .in_process(charges, |engine, list| engine.operation(Operation::Take(list)).now()),
-            // Calling the limiter directly respects the waiters of its pacer.
+            // Faster than a list of one.
             [charge] => limiter(charge).take(&charge.key).cost(charge.cost).await,
             _ => {
                 let list =

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tidegate::clock::TokioClock;
 use tidegate::{Engine, MemoryStore, Policy, StoreHandle, now_or_never};
 use tidegate_core::WallTime;
 use tidegate_testkit::faulty_store::{FaultyStore, Timing};
 use tidegate_ws::{
     Gate, GateBuilder, MessageDecision, MessageRule, OnExceeded, Peer, RefusalReason, ReplyFrame,
-    ValidationError,
+    ValidationError, per_user_key,
 };
 
 use crate::fixture::{Fixture, Session, accepted_count, frame, is_accepted, refusal_reason};
@@ -257,4 +258,34 @@ fn closing_connection_is_refused_without_reply_or_charge() {
     }
     let all = fixture.limiter_with("all", Policy::allowance(10).unwrap());
     assert_eq!(all.peek("rl:conn:c-1").cost(0).now().unwrap().remaining(), 9);
+}
+
+/// Whether a message has one charge or several, a client that sends does not starve a task that
+/// waits for the same bucket.
+#[tokio::test(start_paused = true)]
+async fn messages_do_not_overtake_waiters() {
+    let store = MemoryStore::builder().clock(TokioClock::new()).build().unwrap();
+    let engine = Engine::on(store);
+    let policy = Policy::per_second(1).burst(5).build().unwrap();
+    let user = engine.limiter("user", policy).unwrap();
+    let rule = || MessageRule::<Session>::new(user.clone()).key(per_user_key);
+    let one = Gate::for_types(["SAY"]).limit(rule()).build().unwrap();
+    let several = Gate::for_types(["SAY"])
+        .limit(rule())
+        .connection_ceiling(engine.limiter("ceiling", policy).unwrap())
+        .build()
+        .unwrap();
+    drop(user.wait("rl:public:alice").cost(5).await.unwrap());
+    let waiter = user.wait("rl:public:alice").cost(2);
+    let waiter = tokio::spawn(async move { waiter.await.unwrap().waited() });
+    tokio::task::yield_now().await;
+    tokio::time::advance(Duration::from_millis(1_500)).await;
+    for gate in [one, several] {
+        let mut connection = gate.connect(Peer::new(Session::of("alice")));
+        let decision = now_or_never(connection.ingress(frame("SAY"))).unwrap().unwrap();
+        let MessageDecision::Refused(refusal) = decision else { panic!("overtook the waiter") };
+        // Half a second for the waiter, and one for the message itself.
+        assert_eq!(refusal.exceeded().unwrap().retry_after_ms, Some(1_500));
+    }
+    assert_eq!(waiter.await.unwrap(), Duration::from_secs(2));
 }
