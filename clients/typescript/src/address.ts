@@ -2,18 +2,21 @@
  * Returns the part of an address that identifies a client: all of IPv4, the first 64 bits of IPv6.
  *
  * A client with IPv6 can choose among 2^64 addresses, and would have as many buckets. IPv4 addresses
- * that are mapped or translated to IPv6 are given as IPv4. A text that is no address is returned as it
- * is.
+ * that are mapped or translated to IPv6 are given as IPv4. Under the NAT64 prefix for local use
+ * (`64:ff9b:1::/48`) every address is a client of its own: the operator chooses where in it the IPv4
+ * address is. A text that is no address is returned as it is.
  */
 export function clientAddress(address: string): string {
   if (!address.includes(":")) return address;
   // A zone is a matter of the host that wrote the address.
-  const groups = parseIpv6(address.replace(/%.*$/, ""));
+  const withoutZone = address.replace(/%.*$/, "");
+  const groups = parseIpv6(withoutZone);
   if (groups === undefined) return address;
   const prefix = groups.slice(0, 6).map((group) => group.toString(16)).join(":");
   if (prefix === "0:0:0:0:0:ffff" || prefix === "64:ff9b:0:0:0:0") {
     return groups.slice(6).flatMap((group) => [group >> 8, group & 255]).join(".");
   }
+  if (prefix.startsWith("64:ff9b:1:")) return canonical(withoutZone) ?? address;
   const network = groups.slice(0, 4).map((group) => group.toString(16)).join(":");
   return canonical(`${network}::`) ?? address;
 }
