@@ -38,7 +38,10 @@ use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
 use crate::call::connection::find_kind;
-use crate::call::{BoxError, Call, CallError, CallResponse, ConnectionError, ConnectionFailure};
+use crate::call::deadline::end_at;
+use crate::call::{
+    BoxError, Call, CallError, CallResponse, ConnectionError, ConnectionFailure, OutgoingCall as _,
+};
 use body::Bounds;
 use event_stream::EventStream;
 use head::Head;
@@ -109,7 +112,8 @@ impl<H> Adapter<H> {
         Self { http, settings: Arc::new(settings) }
     }
 
-    /// Sets the timeout for the head of the response, and between any two pieces of its body. A
+    /// Sets the timeout for the head of the response, and between any two pieces of its body. The
+    /// deadline of a call can end it earlier. A
     /// response that is not streamed may take five times as long from its head to its end, and the
     /// body of an error at most five seconds in any case. Default: [`DEFAULT_TIMEOUT`].
     pub fn timeout(mut self, span: Duration) -> Self {
@@ -185,8 +189,8 @@ where
         };
         request.extensions_mut().extend(settings.extensions.clone());
         let response = self.http.call(request);
-        let is_streamed = call.is_streamed();
-        let span = settings.span();
+        let (is_streamed, deadline) = (call.is_streamed(), call.options().deadline);
+        let (provider, span) = (settings.provider.clone(), settings.span());
         let attempt = async move {
             let response = match timeout(settings.timeout, response).await {
                 Ok(Ok(response)) => response,
@@ -201,7 +205,7 @@ where
             Span::current().record("http.response.status_code", response.status().as_u16());
             settings.decode(response, is_streamed).await
         };
-        Box::pin(attempt.instrument(span))
+        Box::pin(async move { end_at(deadline, &provider, attempt).await }.instrument(span))
     }
 }
 

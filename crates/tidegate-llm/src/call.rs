@@ -1,6 +1,7 @@
 //! Calls: a chat and the options for sending it.
 
 pub(crate) mod connection;
+pub(crate) mod deadline;
 mod error;
 mod limit_scope;
 pub(crate) mod ready;
@@ -53,7 +54,8 @@ pub struct CallOptions {
     pub priority: Priority,
     /// Maximum time spent waiting, for permits and between attempts together. Unlimited if unset.
     pub max_wait: Option<Duration>,
-    /// Maximum time of the call including all attempts. The limit of the retry layer if unset.
+    /// Maximum time of the call including all attempts and waits. The limit of the retry layer if
+    /// unset.
     pub deadline: Option<Duration>,
     /// Endpoint of the provider's API.
     pub endpoint: Endpoint,
@@ -157,9 +159,10 @@ impl Call {
         self
     }
 
-    /// Sets the maximum time of the call including all attempts and waits. A call that still waits
-    /// for a permit then fails with [`CallError::NoPermit`]: nothing was sent. Default: the limit of
-    /// the retry layer.
+    /// Sets the maximum time of the call including all attempts and waits, with or without retries.
+    /// A call that still waits for a permit then fails with [`CallError::NoPermit`]: nothing was
+    /// sent. One that the provider has not answered fails as timed out. A streamed response that has
+    /// begun is not cut off. Default: the limit of the retry layer.
     #[must_use]
     pub const fn deadline(mut self, span: Duration) -> Self {
         self.options.deadline = Some(span);

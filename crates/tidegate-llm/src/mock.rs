@@ -16,7 +16,8 @@ use std::task::{Context, Poll};
 use tidegate_providers::{Chat, Provider, Reply, StopReason, Usage, tokens};
 use tower_service::Service;
 
-use crate::call::{Call, CallError, CallResponse};
+use crate::call::deadline::end_at;
+use crate::call::{Call, CallError, CallResponse, OutgoingCall as _};
 use event_stream::EventStream;
 pub use step::Step;
 use step::{Ending, Outcome};
@@ -24,7 +25,8 @@ use step::{Ending, Outcome};
 /// Maximum number of calls remembered; the oldest are dropped.
 const MAX_REMEMBERED: usize = 1_024;
 
-/// A service that responds to calls as scripted. Clones share the script and the calls.
+/// A service that responds to calls as scripted, or times out at their deadline. Clones share the
+/// script and the calls.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -132,7 +134,8 @@ impl Service<Call> for Mock {
     fn call(&mut self, call: Call) -> Self::Future {
         let Step { outcome, delay, pause, reported } = self.take(&call);
         let provider = self.provider.clone();
-        Box::pin(async move {
+        let (deadline, called) = (call.options().deadline, provider.clone());
+        let attempt = async move {
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
             }
@@ -149,7 +152,8 @@ impl Service<Call> for Mock {
                 }
             };
             Ok(response.with_head(reported, None))
-        })
+        };
+        Box::pin(async move { end_at(deadline, &called, attempt).await })
     }
 }
 

@@ -3,13 +3,11 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tidegate::pacer::AcquireError;
 use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::account::Account;
-use super::reservation::Reservation;
 use crate::call::ready::{self, CallFuture};
 use crate::call::{CallError, CallResponse, OutgoingCall};
 
@@ -80,8 +78,12 @@ where
         Box::pin(async move {
             let began = Instant::now();
             let name = request.model().unwrap_or(&model);
-            let reservation = account.reserve(name, &request).await?;
-            let mut reservation = within_deadline(reservation, &mut request, began, &account)?;
+            let mut reservation = account.reserve(name, &request).await?;
+            if let Err(source) = request.options_mut().spend_since(began) {
+                let (provider, limited_by) = (account.provider().clone(), reservation.limited_by());
+                let error = CallError::NoPermit { provider, source, limited_by, after: None };
+                return Err(reservation.failed(error));
+            }
             match ready::call(inner, request).await {
                 Ok(mut response) => {
                     reservation.response_started(response.reported_limits());
@@ -92,24 +94,4 @@ where
             }
         })
     }
-}
-
-/// Takes the wait off the deadline of a call that `began` then. If nothing is left, the call is not
-/// sent.
-fn within_deadline(
-    reservation: Reservation,
-    request: &mut impl OutgoingCall,
-    began: Instant,
-    account: &Account,
-) -> Result<Reservation, CallError> {
-    let options = request.options_mut();
-    let Some(deadline) = options.deadline else { return Ok(reservation) };
-    let left = deadline.saturating_sub(began.elapsed());
-    if !left.is_zero() {
-        options.shorten(left);
-        return Ok(reservation);
-    }
-    let (source, limited_by) = (AcquireError::TimedOut(deadline), reservation.limited_by());
-    let provider = account.provider().clone();
-    Err(reservation.failed(CallError::NoPermit { provider, source, limited_by, after: None }))
 }

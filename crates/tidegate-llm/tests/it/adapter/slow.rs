@@ -80,3 +80,38 @@ async fn data_after_the_end_of_a_stream_is_ignored() {
     assert_eq!(reply.text, "Elbe");
     assert_eq!(started.elapsed(), SECOND);
 }
+
+/// A deadline is the maximum time of a call, whatever is slow, and whether or not it is retried.
+#[tokio::test(start_paused = true)]
+async fn deadline_ends_an_attempt_without_retries() {
+    let late = |drip: Drip, call: Call| async move {
+        let started = Instant::now();
+        let error = drip.send(call.deadline(SECOND * 30)).await.unwrap_err();
+        let CallError::Connection { kind, .. } = &error else { panic!("{error}") };
+        assert_eq!((*kind, started.elapsed()), (ConnectionFailure::TimedOut, SECOND * 30));
+        assert!(error.was_sent());
+        assert_eq!(error.to_string(), "sim did not answer in time");
+    };
+    let body = Drip { status: StatusCode::OK, first: "\n", drop: "\n", apart: SECOND };
+    late(body, call()).await;
+    late(Drip { drop: ": keep-alive\n\n", ..body }, call().streamed()).await;
+    let silent = service_fn(|_| std::future::pending::<Result<Response<String>, Infallible>>());
+    let silent = Adapter::new(silent, "sim", target(Dialect::OpenAi, "http://sim", &[]));
+    for (deadline, end) in [(SECOND * 30, SECOND * 30), (SECOND * 3_600, SECOND * 120)] {
+        let started = Instant::now();
+        let error = silent.clone().oneshot(call().deadline(deadline)).await.unwrap_err();
+        assert!(matches!(error, CallError::Connection { .. }), "{error}");
+        assert_eq!(started.elapsed(), end, "the deadline or the timeout");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn deadline_does_not_cut_off_a_response_that_has_begun() {
+    let first = "data: {\"choices\":[{\"delta\":{\"content\":\"Elbe\"}}]}\n\n";
+    let end = "data: [DONE]\n\n";
+    let drip = Drip { status: StatusCode::OK, first, drop: end, apart: SECOND * 50 };
+    let call = call().streamed().deadline(SECOND * 30);
+    let started = Instant::now();
+    let reply = drip.send(call).await.unwrap().into_reply().await.unwrap();
+    assert_eq!((reply.text.as_str(), started.elapsed() >= SECOND * 50), ("Elbe", true));
+}

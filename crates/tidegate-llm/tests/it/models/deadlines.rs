@@ -1,7 +1,9 @@
 //! Deadlines that end in our own queue, and those that end at the provider.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
+use http::Response;
 use tidegate::pacer::AcquireError;
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::models::{Model, Models};
@@ -9,6 +11,7 @@ use tidegate_llm::settings::RetrySettings;
 use tidegate_llm::{Call, CallError, ConnectionFailure};
 use tidegate_providers::Class;
 use tokio::time::{Instant, sleep};
+use tower::service_fn;
 
 use crate::log::Log;
 
@@ -156,4 +159,37 @@ async fn fallback_gets_what_is_left_of_the_maximum_wait() {
     assert!(matches!(error, CallError::NoPermit { .. }), "{error:?}");
     let waited = began.elapsed();
     assert!(waited < SECOND * 31, "{waited:?}: 30 seconds for both together");
+}
+
+/// A model at an HTTP service that never responds.
+fn silent(retry: bool) -> Model {
+    let http = service_fn(|_| std::future::pending::<Result<Response<String>, Infallible>>());
+    let models = Models::builder().http(http).build();
+    models.load_model("ollama", "a").rate_limit(true).retry(retry).build().unwrap()
+}
+
+/// The deadline does not depend on the retry module.
+#[tokio::test(start_paused = true)]
+async fn deadline_holds_without_retries() {
+    for retry in [true, false] {
+        let began = Instant::now();
+        let error = silent(retry).invoke(due_in(SECOND)).await.unwrap_err();
+        assert!(matches!(error, CallError::Connection { .. }), "{error:?}");
+        assert_eq!((error.was_sent(), began.elapsed()), (true, SECOND), "retry({retry})");
+    }
+}
+
+/// The wait, the provider and its fallback have one deadline together.
+#[tokio::test(start_paused = true)]
+async fn deadline_holds_with_a_fallback_and_without_retries() {
+    let slow = |name| Mock::new(name).always(Step::reply("late").after(SECOND * 20));
+    let models = Models::builder().backend("ollama", slow("ollama")).backend("vllm", slow("vllm"));
+    let models = models.build();
+    let load = models.load_model("ollama", "a").rate_limit(true).fallback_to(["vllm/a"]);
+    let model = load.build().unwrap();
+    let _busy = occupy(&model).await;
+    let began = Instant::now();
+    let error = model.invoke(due_in(SECOND * 30)).await.unwrap_err();
+    assert!(error.was_sent(), "{error:?}");
+    assert_eq!(began.elapsed(), SECOND * 30, "20 in the queue, 10 at the provider");
 }
