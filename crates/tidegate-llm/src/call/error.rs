@@ -100,6 +100,8 @@ pub enum CallError {
     Exhausted {
         /// Number of attempts.
         attempts: u32,
+        /// Whether a request may have been sent in any of them.
+        was_sent: bool,
         /// Error of the last attempt, or the reason why there was no further one.
         #[source]
         last: Box<CallError>,
@@ -160,7 +162,7 @@ impl CallError {
         }
     }
 
-    /// Returns whether a request may have been sent.
+    /// Returns whether a request may have been sent, in any attempt.
     #[must_use]
     pub fn was_sent(&self) -> bool {
         match self {
@@ -172,8 +174,7 @@ impl CallError {
             | Self::InvalidRequest { .. }
             | Self::Plan(_) => false,
             Self::FallbackFailed { first, other } => first.was_sent() || other.was_sent(),
-            // Attempts that came before the one that got no permit.
-            Self::Exhausted { last, .. } => last.is_refusal() || last.was_sent(),
+            Self::Exhausted { was_sent, .. } => *was_sent,
         }
     }
 

@@ -45,6 +45,11 @@ pub(crate) trait Retryable: fmt::Display {
         false
     }
 
+    /// Returns whether a request may have been sent. Default: `true`.
+    fn was_sent(&self) -> bool {
+        true
+    }
+
     /// Returns whether it is a rate limit of the provider. Default: by class.
     fn is_rate_limit(&self) -> bool {
         matches!(self.class(), Class::RateLimited { .. })
@@ -74,6 +79,10 @@ impl Retryable for CallError {
 
     fn is_unreachable(&self) -> bool {
         matches!(self.decisive(), Self::Connection { kind, .. } if !kind.was_connected())
+    }
+
+    fn was_sent(&self) -> bool {
+        self.was_sent()
     }
 
     fn is_rate_limit(&self) -> bool {
@@ -141,6 +150,8 @@ impl fmt::Display for Reason {
 pub(crate) struct GaveUp<E> {
     /// Attempts made; one that our own limits refused is none.
     pub attempts: u32,
+    /// Whether a request may have been sent in any of them.
+    pub was_sent: bool,
     /// Why no more were made.
     pub reason: Reason,
     /// Error of the last one.
@@ -151,12 +162,12 @@ pub(crate) struct GaveUp<E> {
 impl From<GaveUp<Self>> for CallError {
     /// Returns the error itself if it is that of the only attempt, or if there was none;
     /// [`CallError::Exhausted`] otherwise.
-    fn from(GaveUp { attempts, error, .. }: GaveUp<Self>) -> Self {
+    fn from(GaveUp { attempts, was_sent, error, .. }: GaveUp<Self>) -> Self {
         let own = u32::from(!error.is_refusal());
         if attempts <= own {
             return error;
         }
-        Self::Exhausted { attempts, last: Box::new(error) }
+        Self::Exhausted { attempts, was_sent, last: Box::new(error) }
     }
 }
 
@@ -192,7 +203,7 @@ where
     P: Future<Output = ()>,
 {
     let mut state = RetryState::start(policy, time);
-    let mut before = None;
+    let (mut before, mut was_sent) = (None, false);
     loop {
         let error = match call(state.attempt()).await {
             Ok(value) => {
@@ -201,6 +212,7 @@ where
             }
             Err(error) => error,
         };
+        was_sent |= error.was_sent();
         match state.failed(&error) {
             Ok(delay) => {
                 pause(delay).await;
@@ -219,9 +231,9 @@ where
                             && !before.is_rate_limit() =>
                     {
                         let attempts = attempts.saturating_sub(u32::from(error.is_wait()));
-                        GaveUp { attempts, reason, error: before }
+                        GaveUp { attempts, was_sent, reason, error: before }
                     }
-                    _ => GaveUp { attempts, reason, error },
+                    _ => GaveUp { attempts, was_sent, reason, error },
                 });
             }
         }

@@ -6,6 +6,7 @@ mod fallback;
 mod jitter;
 mod log;
 mod retry;
+mod sent;
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
