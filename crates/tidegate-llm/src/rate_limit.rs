@@ -46,6 +46,7 @@ pub(crate) use bucket::limit_name;
 pub use bucket::local_engine;
 pub use builder::{AccountBuilder, log_pool};
 pub use footprint::account_footprint;
+pub(crate) use limit_tracker::MIN_INTERVAL;
 pub use limit_view::{LimitView, QueueView};
 pub use limits::AccountLimits;
 pub use model_name::bounded as bounded_model_name;

@@ -178,6 +178,20 @@ impl CallError {
         }
     }
 
+    /// Returns whether the provider may have served the call although its response did not arrive
+    /// or cannot be read. It counts the tokens of such a call.
+    pub(crate) fn may_have_been_served(&self) -> bool {
+        match self {
+            Self::InvalidResponse { .. } => true,
+            Self::Connection { kind, .. } => kind.was_connected(),
+            Self::FallbackFailed { first, other } => {
+                first.may_have_been_served() || other.may_have_been_served()
+            }
+            Self::Exhausted { last, .. } => last.may_have_been_served(),
+            _ => false,
+        }
+    }
+
     /// Returns whether our own limits refused the call. Nothing was sent.
     pub(crate) const fn is_refusal(&self) -> bool {
         matches!(self, Self::NoPermit { .. } | Self::QuotaExhausted(_))

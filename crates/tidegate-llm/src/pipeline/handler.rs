@@ -25,7 +25,13 @@ use crate::telemetry::{Acquired, Observer, Observers, Stage, StageGuard};
 /// everything.
 ///
 /// A key has one bucket per dimension, whatever constraints its commands come with. The constraint
-/// of the newest command is the policy of these buckets, also for commands that wait already.
+/// of the newest command is the policy of these buckets, also for commands that wait already. While
+/// more than 16,384 keys are unused, those that were used least recently are forgotten: such a key
+/// has full buckets under another constraint than the one that it first came with.
+///
+/// It works within one process: two handlers, and two processes, have separate buckets. For limits
+/// that several processes share, use the accounts of [`rate_limit`](crate::rate_limit) with an
+/// engine on a shared store.
 pub struct RateLimitHandler<C = ()> {
     cache: Arc<LimiterCache>,
     inference: Arc<Inference>,
@@ -63,8 +69,8 @@ impl<C: 'static> RateLimitHandler<C> {
     }
 
     /// Sets the function that returns the parts of a command's key; commands with the same key
-    /// share limits. It sees the whole command, with the caller's context, and the provider.
-    /// Default: [`by_model`]. Observers see only hashes of keys from any other function, since they
+    /// share limits. It sees the whole command, with the caller's context, and the provider. Parts
+    /// of any length are a key, also none. Default: [`by_model`]. Observers see only hashes of keys from any other function, since they
     /// may name people; see [`show_keys`](Self::show_keys).
     ///
     /// ```
@@ -128,8 +134,9 @@ impl<C: 'static> RateLimitHandler<C> {
         let Some(request) = self.request(&planned) else { return planned };
         match request.acquire(None).await {
             Ok(permits) => planned.permits = Some(permits),
-            Err((error, _)) => {
-                // Not expected: limits are valid, the store is local and the queue is unbounded.
+            Err(Refused { source: error, .. }) => {
+                // Not expected: limits and keys are valid, the store is local and the queue is
+                // unbounded.
                 tracing::error!(%error, "acquire failed; the command is not limited");
             }
         }
@@ -147,7 +154,7 @@ impl<C: 'static> RateLimitHandler<C> {
         let constraint = planned.plan.constraint.as_ref()?;
         let provider = self.inference.provider_of(&planned.request);
         let parts = (self.extractor)(&provider, planned);
-        let key = KeyBuf::from_parts(parts.iter().map(String::as_str));
+        let key = bounded(KeyBuf::from_parts(parts.iter().map(String::as_str)));
         let observed_key = self.observed_key(&parts, &key);
         let limits = self.cache.limits(key, constraint);
         let (acquire, charged) = limits.acquire(constraint, &planned.plan);
@@ -221,20 +228,18 @@ pub(super) struct PermitRequest {
 
 impl PermitRequest {
     /// Waits for the permits, with the options of a call if there are any. Without them it waits
-    /// for as long as it takes. The error comes with the limit that was waited for, if known.
-    async fn acquire(
-        self,
-        options: Option<&CallOptions>,
-    ) -> Result<Permits, (AcquireError, Option<&'static str>)> {
+    /// for as long as it takes.
+    async fn acquire(self, options: Option<&CallOptions>) -> Result<Permits, Refused> {
         let Self { cache, observer, provider, acquire, limits, charged, reserved, .. } = self;
         let waiting = StageGuard::new(observer.clone(), provider.clone(), Stage::Waiting);
         let permit = match wait_for(acquire, options).await {
             Ok(permit) => permit,
-            Err(error) => {
-                let limit = limits.pacer().blocking_limit();
-                let limited_by = limit.map(|limit| charged.wait_reason(&limit));
+            Err(source) => {
+                let shortage = limits.shortage(&charged, &source);
+                let limited_by = shortage.map(|(limit, _)| limit);
                 observer.refused(&provider, limited_by);
-                return Err((error, limited_by));
+                let after = source.retry_after().max(shortage.and_then(|(_, delay)| delay));
+                return Err(Refused { source, limited_by, after });
             }
         };
         drop(waiting);
@@ -264,10 +269,27 @@ impl PermitRequest {
     /// When the call may not wait that long.
     pub(super) async fn acquire_for(self, options: &CallOptions) -> Result<Permits, CallError> {
         let provider = self.provider.clone();
-        self.acquire(Some(options)).await.map_err(|(source, limited_by)| {
-            let after = source.retry_after();
+        self.acquire(Some(options)).await.map_err(|Refused { source, limited_by, after }| {
             CallError::NoPermit { provider, source, limited_by, after }
         })
+    }
+}
+
+/// Why a command got no permits.
+struct Refused {
+    source: AcquireError,
+    /// The limit that was waited for, if known.
+    limited_by: Option<&'static str>,
+    /// Time until there may be permits, if known.
+    after: Option<Duration>,
+}
+
+/// Replaces a key that stores reject, because it is empty or too long, by its hash. Keys of parts
+/// have no `%s`, so it collides with none of them.
+fn bounded(key: KeyBuf) -> KeyBuf {
+    match key.as_key().check() {
+        Ok(_) => key,
+        Err(_) => format!("%sha256:{}", short_hash(key.as_key().name())).into(),
     }
 }
 

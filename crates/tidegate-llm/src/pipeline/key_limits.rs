@@ -1,14 +1,15 @@
 //! The limits of one key, under the constraint that its newest command came with.
 //!
 //! A key has one bucket per dimension. A command with another constraint changes the policies of
-//! these buckets; it neither opens new ones nor refills them. So over any time a key gets at most
-//! the largest burst plus the highest rate of its constraints, in whatever order they come.
+//! these buckets; it neither opens new ones nor refills them. So while its limits are cached, a key
+//! gets at most the largest burst plus the highest rate of its constraints, in whatever order they
+//! come. See [`limiter_cache`](super::limiter_cache) for keys that are evicted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidegate::pacer::{Acquire, Pacer, WaitPart};
+use tidegate::pacer::{Acquire, AcquireError, Pacer, WaitPart};
 use tidegate::{
     Engine, KeyBuf, LimitError, Limiter, MemoryStore, Policy, PolicyChange, PolicyError, Schedule,
 };
@@ -16,7 +17,7 @@ use tidegate_core::Time;
 use tidegate_providers::{Dimension, Usage};
 
 use crate::plan::{Constraint, Plan};
-use crate::rate_limit::limit_name;
+use crate::rate_limit::{MIN_INTERVAL, limit_name};
 
 /// Maximum debt of a token bucket. No call uses more tokens, and even at one token per minute it
 /// can be paid back.
@@ -53,8 +54,7 @@ struct State {
 struct KeyLimit {
     /// What is limited, unique in this key.
     what: String,
-    /// What it counts, if anything.
-    dimension: Option<Dimension>,
+    counted: Counted,
     limiter: Limiter,
     /// Whether the newest constraint has this limit.
     is_active: bool,
@@ -63,27 +63,74 @@ struct KeyLimit {
 /// A limit as a constraint describes it.
 struct WantedLimit<'c> {
     what: String,
-    dimension: Option<Dimension>,
+    counted: Counted,
     policy: Result<Policy, PolicyError>,
     /// Windows of a calendar quota.
     schedule: Option<&'c Schedule>,
 }
 
+/// What a limit counts.
+#[derive(Clone, Copy, Debug)]
+enum Counted {
+    Dimension(Dimension),
+    /// Starts of requests, at the minimum interval.
+    Starts,
+    Nothing,
+}
+
+impl Counted {
+    fn counts_tokens(self) -> bool {
+        matches!(self, Self::Dimension(dimension) if dimension.counts_tokens())
+    }
+
+    /// Returns the name under which waits for the limit are reported.
+    const fn wait_reason(self) -> &'static str {
+        match self {
+            Self::Dimension(dimension) => dimension.name(),
+            Self::Starts => MIN_INTERVAL,
+            Self::Nothing => WaitPart::CONCURRENCY,
+        }
+    }
+
+    /// Returns what a call with this usage has to be charged.
+    fn used(self, usage: &Usage) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::Starts | Self::Dimension(Dimension::Requests | Dimension::RequestsPerDay) => 1,
+            Self::Dimension(Dimension::Tokens) => usage.total(),
+            Self::Dimension(Dimension::InputTokens) => usage.input,
+            Self::Dimension(Dimension::OutputTokens) => usage.output,
+        }
+    }
+
+    /// Returns what a command with this plan is charged before its call.
+    fn reserved(self, plan: &Plan) -> u64 {
+        match self {
+            // A charge above the maximum debt would be rejected, and its command not limited.
+            Self::Dimension(dimension) if dimension.counts_tokens() => {
+                plan.reserved(dimension).min(MAX_DEBT)
+            }
+            Self::Nothing => 0,
+            Self::Starts | Self::Dimension(_) => 1,
+        }
+    }
+}
+
 /// What a command is charged to, in the order of its charges.
 #[derive(Clone, Debug)]
-pub(super) struct Charged(Vec<(Arc<str>, Option<Dimension>)>);
+pub(super) struct Charged(Vec<ChargedLimit>);
+
+#[derive(Clone, Debug)]
+struct ChargedLimit {
+    name: Arc<str>,
+    counted: Counted,
+    cost: u64,
+}
 
 impl Charged {
     /// Returns what each limit has to be charged for this usage.
     pub(super) fn used(&self, usage: &Usage) -> Vec<u64> {
-        let used = |dimension: Option<Dimension>| match dimension {
-            None => 0,
-            Some(Dimension::Requests | Dimension::RequestsPerDay) => 1,
-            Some(Dimension::Tokens) => usage.total(),
-            Some(Dimension::InputTokens) => usage.input,
-            Some(Dimension::OutputTokens) => usage.output,
-        };
-        self.0.iter().map(|(_, dimension)| used(*dimension)).collect()
+        self.0.iter().map(|limit| limit.counted.used(usage)).collect()
     }
 
     /// Returns the number of charges.
@@ -91,14 +138,20 @@ impl Charged {
         self.0.len()
     }
 
-    /// Returns why a command waited for the limit with this name: a dimension or `concurrency`.
+    /// Returns why a command waited for the limit with this name: a dimension, `min_interval` or
+    /// `concurrency`.
     pub(super) fn wait_reason(&self, limit: &str) -> &'static str {
-        self.dimension(limit).map_or(WaitPart::CONCURRENCY, Dimension::name)
+        self.counted(limit).wait_reason()
     }
 
-    /// Returns the dimension of the limit with this name.
-    pub(super) fn dimension(&self, limit: &str) -> Option<Dimension> {
-        self.0.iter().find(|(name, _)| **name == *limit).and_then(|(_, dimension)| *dimension)
+    /// Returns whether the limit with this name counts tokens.
+    pub(super) fn counts_tokens(&self, limit: &str) -> bool {
+        self.counted(limit).counts_tokens()
+    }
+
+    fn counted(&self, limit: &str) -> Counted {
+        let found = self.0.iter().find(|charged| *charged.name == *limit);
+        found.map_or(Counted::Nothing, |charged| charged.counted)
     }
 }
 
@@ -118,19 +171,39 @@ impl KeyLimits {
         if state.constraint.as_ref() != Some(constraint) {
             self.change(&mut state, constraint);
         }
-        // A charge above the maximum debt would be rejected, and its command not limited.
-        let cost = |dimension: Option<Dimension>| match dimension {
-            None => 0,
-            Some(dimension) if dimension.counts_tokens() => plan.reserved(dimension).min(MAX_DEBT),
-            Some(_) => 1,
-        };
         let mut active: Vec<_> = state.limits.iter().filter(|limit| limit.is_active).collect();
         // Of a wait for both, the part for requests is what goes beyond the tokens (R97).
-        active.sort_by_key(|limit| !limit.dimension.is_some_and(Dimension::counts_tokens));
-        let charge = |limit: &&KeyLimit| limit.limiter.charge(&self.key, cost(limit.dimension));
-        let acquire = self.pacer.acquire(active.iter().map(charge).collect::<Vec<_>>()).into_debt();
-        let name = |limit: &&KeyLimit| (limit.limiter.limit().shared_identity(), limit.dimension);
-        (acquire, Charged(active.iter().map(name).collect()))
+        active.sort_by_key(|limit| !limit.counted.counts_tokens());
+        let charged = active.iter().map(|limit| ChargedLimit {
+            name: limit.limiter.limit().shared_identity(),
+            counted: limit.counted,
+            cost: limit.counted.reserved(plan),
+        });
+        let charged: Vec<_> = charged.collect();
+        let priced = active.iter().zip(&charged);
+        let charges = priced.map(|(limit, charged)| limit.limiter.charge(&self.key, charged.cost));
+        let acquire = self.pacer.acquire(charges.collect::<Vec<_>>()).into_debt();
+        (acquire, Charged(charged))
+    }
+
+    /// Returns what a command with these charges got no permit for, and for how long, if known.
+    pub(super) fn shortage(
+        &self,
+        charged: &Charged,
+        error: &AcquireError,
+    ) -> Option<(&'static str, Option<Duration>)> {
+        let limits = &self.lock().limits;
+        let delays = charged.0.iter().filter_map(|charged| {
+            let mut known = limits.iter();
+            let limit = known.find(|limit| limit.limiter.limit().identity() == &*charged.name)?;
+            Some((charged.counted.wait_reason(), Some(limit.delay(&self.key, charged.cost)?)))
+        });
+        let slot = self.pacer.gauges().is_full.then_some((WaitPart::CONCURRENCY, None));
+        // How long a slot takes is not known, so it is never the reason for a refusal at once.
+        match error {
+            AcquireError::TooLong { .. } => delays.max_by_key(|(_, delay)| *delay).or(slot),
+            _ => slot.or_else(|| delays.max_by_key(|(_, delay)| *delay)),
+        }
     }
 
     pub(super) const fn pacer(&self) -> &Pacer {
@@ -207,7 +280,7 @@ impl KeyLimits {
     }
 
     fn create(&self, wanted: &WantedLimit<'_>, policy: Policy) -> Result<KeyLimit, LimitError> {
-        let WantedLimit { what, dimension, schedule, .. } = wanted;
+        let WantedLimit { what, counted, schedule, .. } = wanted;
         let scope = [self.key.as_key().name(), &self.origin, what].join("\n");
         let name = limit_name("plan", &scope);
         let limiter = match schedule {
@@ -216,7 +289,7 @@ impl KeyLimits {
             }
             None => self.engine.limiter(&name, policy)?,
         };
-        Ok(KeyLimit { what: what.clone(), dimension: *dimension, limiter, is_active: false })
+        Ok(KeyLimit { what: what.clone(), counted: *counted, limiter, is_active: false })
     }
 
     /// Charges a daily quota with what was used of the one before, if that is more: a constraint in
@@ -255,6 +328,12 @@ impl KeyLimit {
         settlement.ok().and_then(|settlement| settlement.applied.first().copied()).unwrap_or(0)
     }
 
+    /// Returns how long a charge would wait; `None` if it would not.
+    fn delay(&self, key: &KeyBuf, cost: u64) -> Option<Duration> {
+        let cost = cost.min(self.limiter.policy().capacity());
+        self.limiter.peek(key).cost(cost).now().ok()?.retry()?.after()
+    }
+
     fn is_full(&self, key: &KeyBuf) -> bool {
         let Ok(decision) = self.limiter.peek(key).cost(0).now() else { return false };
         decision.outcomes().iter().all(|outcome| match self.limiter.policy() {
@@ -281,8 +360,8 @@ impl KeyLimit {
 /// Returns the limits of a constraint, at least one. Concurrency is counted by the pacer.
 fn wanted_limits(constraint: &Constraint) -> Vec<WantedLimit<'_>> {
     let mut wanted = Vec::new();
-    let mut add = |what: String, dimension, policy, schedule| {
-        wanted.push(WantedLimit { what, dimension, policy, schedule });
+    let mut add = |what: String, counted, policy, schedule| {
+        wanted.push(WantedLimit { what, counted, policy, schedule });
     };
     for dimension in Dimension::ALL {
         let Some(rate) = constraint.rate(dimension) else { continue };
@@ -290,23 +369,24 @@ fn wanted_limits(constraint: &Constraint) -> Vec<WantedLimit<'_>> {
             true => Policy::rate(rate).max_debt(MAX_DEBT),
             false => Policy::rate(rate).capacity(constraint.burst()),
         };
-        add(dimension.name().to_owned(), Some(dimension), policy.build(), None);
+        add(dimension.name().to_owned(), Counted::Dimension(dimension), policy.build(), None);
     }
     let interval = constraint.min_interval();
     if !interval.is_zero() {
         let policy = Policy::per(1, interval).capacity(1).build();
-        add("starts".to_owned(), Some(Dimension::Requests), policy, None);
+        add("starts".to_owned(), Counted::Starts, policy, None);
     }
     if let Some(daily) = constraint.daily() {
         let (zone, policy) = (daily.zone(), Policy::quota(daily.requests().get().into()));
         let what = format!("day in {zone}");
-        add(what, Some(Dimension::RequestsPerDay), policy, Some(daily.schedule()));
+        let counted = Counted::Dimension(Dimension::RequestsPerDay);
+        add(what, counted, policy, Some(daily.schedule()));
     }
     if wanted.is_empty() {
         // A pacer grants charges, even if there are only slots to wait for. This one is of no
         // tokens, so it never waits.
         let (what, policy) = ("slots".to_owned(), Policy::per_second(1).build());
-        wanted.push(WantedLimit { what, dimension: None, policy, schedule: None });
+        wanted.push(WantedLimit { what, counted: Counted::Nothing, policy, schedule: None });
     }
     wanted
 }

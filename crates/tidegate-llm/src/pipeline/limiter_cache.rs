@@ -1,7 +1,8 @@
 //! Cache of the limits of keys.
 //!
 //! Keys may be users, so their limits are not kept forever. What was spent is in the store; the
-//! cache knows under which policies. Limits are evicted once nothing is lost with them.
+//! cache knows under which policies. Limits are evicted once nothing is lost with them, or when
+//! there are too many: then a key may get a full burst under another constraint than before.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -154,5 +155,12 @@ mod tests {
         let again = cache.limits(KeyBuf::from_parts(["0"]), &constraint);
         let (acquire, _) = again.acquire(&constraint, &Plan::default());
         assert!(acquire.now().is_err(), "an evicted key finds its bucket again");
+        let other = constraint.with_burst(NonZeroU32::new(2).unwrap());
+        let name = |key: usize| KeyBuf::from_parts([key.to_string().as_str()]);
+        let is_cached = |key: &usize| cache.lock().iter().any(|(known, _)| *known == name(*key));
+        let evicted = (0..MAX_IDLE).find(|key| !is_cached(key)).unwrap();
+        let changed = cache.limits(name(evicted), &other);
+        let (acquire, _) = changed.acquire(&other, &Plan::default());
+        assert!(acquire.now().is_ok(), "documented: it has a full one under another constraint");
     }
 }

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::pacer::Permit;
-use tidegate_providers::{Dimension, Event, Provider, Usage};
+use tidegate::pacer::{AcquireError, Permit};
+use tidegate_providers::{Event, Provider, Usage};
 
 use super::key_limits::{Charged, KeyLimits};
 use crate::call::{CallError, ResponsePermit};
@@ -16,6 +16,7 @@ use crate::telemetry::{Observer, Stage, StageGuard};
 /// charges, since the call may have been made.
 #[must_use = "dropping permits keeps their charges; settle them after the call"]
 pub struct Permits {
+    provider: Provider,
     permit: Permit,
     charged: Charged,
     reserved: u64,
@@ -32,12 +33,20 @@ impl Permits {
         reserved: u64,
         (observer, provider): (&Arc<dyn Observer>, &Provider),
     ) -> Self {
-        let counts_tokens =
-            |limit: &str| charged.dimension(limit).is_some_and(Dimension::counts_tokens);
-        let of_tokens = permit.wait_parts().iter().filter(|part| counts_tokens(&part.limit));
+        let parts = permit.wait_parts().iter();
+        let of_tokens = parts.filter(|part| charged.counts_tokens(&part.limit));
         let token_wait = of_tokens.map(|part| part.time).sum::<Duration>().min(permit.waited());
         let in_flight = StageGuard::new(observer.clone(), provider.clone(), Stage::InFlight);
-        Self { permit, charged, reserved, token_wait, _in_flight: in_flight, _limits: limits }
+        let provider = provider.clone();
+        Self {
+            provider,
+            permit,
+            charged,
+            reserved,
+            token_wait,
+            _in_flight: in_flight,
+            _limits: limits,
+        }
     }
 
     /// Returns the number of tokens reserved.
@@ -59,7 +68,8 @@ impl Permits {
         self.token_wait
     }
 
-    /// Returns what the command waited for, by dimension or `concurrency`, longest first.
+    /// Returns what the command waited for, by dimension, `min_interval` or `concurrency`, longest
+    /// first.
     pub(super) fn waited_for(&self) -> Vec<(&'static str, Duration)> {
         name_parts(self.permit.wait_parts(), |limit| self.charged.wait_reason(limit))
     }
@@ -71,14 +81,18 @@ impl Permits {
         self.end(&actual);
     }
 
-    /// Ends the permits of a failed call. If nothing was sent, everything is given back. Otherwise
-    /// the provider counted a request and no tokens, so the estimated tokens are given back.
-    pub fn failed(self, error: &CallError) {
-        if error.was_sent() {
+    /// Ends the permits of a failed call. If nothing was sent, everything is given back. If the
+    /// provider refused the call, it counted a request and no tokens, so the estimated tokens are
+    /// given back. If its response did not arrive or cannot be read, the provider may have served
+    /// it, so they stay charged.
+    pub fn failed(mut self, error: &CallError) {
+        if !error.was_sent() {
+            self.cancel();
+        } else if error.may_have_been_served() {
+            self.set_refund_on_drop(false);
+        } else {
             let actual = self.charged.used(&Usage::default());
             self.end(&actual);
-        } else {
-            self.cancel();
         }
     }
 
@@ -86,6 +100,13 @@ impl Permits {
     pub fn cancel(self) {
         let actual = vec![0; self.charged.len()];
         self.end(&actual);
+    }
+
+    /// Returns the error of a call whose deadline ended before it was sent.
+    pub(super) fn no_permit(&self, source: AcquireError) -> CallError {
+        let (provider, parts) = (self.provider.clone(), self.waited_for());
+        let limited_by = parts.first().map(|(limit, _)| *limit);
+        CallError::NoPermit { provider, source, limited_by, after: None }
     }
 
     /// Sets whether everything is given back when they are dropped, because the call is not made

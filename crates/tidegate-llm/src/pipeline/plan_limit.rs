@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
+use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -17,9 +18,10 @@ use crate::call::{Call, CallError, CallResponse, OutgoingCall as _};
 /// makes it.
 ///
 /// Layers around it, such as [`RetryLayer`](crate::retry::RetryLayer), call it once for each
-/// attempt, so that every attempt takes permits of its own and holds none during a delay. What a
-/// call did not use is given back when it ends: unused tokens of a response; all tokens of a call
-/// that the provider refused; everything of a call that was not sent.
+/// attempt, so that every attempt takes permits of its own and holds none during a delay. The wait
+/// for them is taken off the deadline of the call. What a call did not use is given back when it
+/// ends: unused tokens of a response; all tokens of a call that the provider refused; everything of
+/// a call that was not sent. A call whose response did not arrive keeps its estimate.
 pub struct PlanLimit<S, X = ()> {
     inner: S,
     limits: RateLimitHandler<Command<X>>,
@@ -57,7 +59,8 @@ where
     fn call(&mut self, planned: Planned<Command<X>>) -> Self::Future {
         let mut inner = self.inner.clone();
         let request = self.limits.request(&planned);
-        let call = planned.command.call;
+        let mut call = planned.command.call;
+        let began = Instant::now();
         Box::pin(async move {
             let Some(request) = request else {
                 poll_fn(|context| inner.poll_ready(context)).await?;
@@ -67,6 +70,7 @@ where
             // Until the call is made, nothing was sent.
             permits.set_refund_on_drop(true);
             poll_fn(|context| inner.poll_ready(context)).await?;
+            call.options_mut().spend_since(began).map_err(|error| permits.no_permit(error))?;
             permits.set_refund_on_drop(false);
             let input = call.input_tokens();
             match inner.call(call).await {

@@ -26,6 +26,9 @@ use limit_record::{LimitRecord, Shortage};
 use report_trust::ReportTrust;
 use send_rate_cell::SendRateCell;
 
+/// Name under which waits for a minimum interval are reported.
+pub(crate) const MIN_INTERVAL: &str = "min_interval";
+
 /// What a limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LimitKind {
@@ -54,7 +57,7 @@ impl LimitKind {
         match self {
             Self::Dimension(dimension) => dimension.name(),
             Self::AllKeys(dimension) => of_all_keys(dimension),
-            Self::Starts => "min_interval",
+            Self::Starts => MIN_INTERVAL,
             Self::Gate => "throttled",
         }
     }

@@ -2,8 +2,10 @@
 
 mod clocks;
 mod constraints;
+mod long_keys;
 mod observers;
 mod parts;
+mod refusals;
 mod users;
 mod windows;
 
@@ -51,7 +53,7 @@ async fn wait_of(handler: &RateLimitHandler, plan: &Plan) -> Duration {
     planned.permits.unwrap().waited()
 }
 
-/// The first command on a fresh limiter never wait_of, even with the clock at zero.
+/// The first command on a fresh limiter never waits, even with the clock at zero.
 #[tokio::test(start_paused = true)]
 async fn first_command_does_not_wait_and_the_second_is_spaced() {
     let handler = RateLimitHandler::new();

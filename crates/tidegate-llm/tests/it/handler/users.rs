@@ -232,7 +232,7 @@ async fn call_that_is_dropped_before_it_is_made_gives_everything_back() {
     assert_eq!(run(&pipeline, "ann").await, Duration::ZERO);
 }
 
-/// Two plan limits in one stack, as with a fallback to another provider: each call is charged.
+/// The limits of plans can stand anywhere in a stack of layers: each call is charged.
 #[tokio::test(start_paused = true)]
 async fn handler_is_a_layer() {
     let limits = users();
