@@ -1,13 +1,14 @@
 //! Constraints and how they are chosen.
 //!
 //! A [`Constraint`] contains the limits of a provider. A [`Planner`] finds the one for a call: the
-//! user's override first, then a [capability](Planner::capability) of the provider, then a
-//! [`TierTable`], then a default. The [`Plan`] carries the constraint and its [`ConstraintSource`],
+//! user's override first, then a [capability](Planner::capability) of the provider (that of Gemini
+//! is [built in](GeminiCapability)), then a [`TierTable`], then a default. The [`Plan`] carries the constraint and its [`ConstraintSource`],
 //! so that it is visible why a call is limited. An [`Inference`] finds the provider of a model.
 //!
 //! Nothing here waits, counts or sends. Limits of providers without a dated public source are not
 //! shipped.
 
+mod capability;
 mod constraint;
 mod daily;
 mod inference;
@@ -21,6 +22,7 @@ use std::fmt;
 use serde::Serialize;
 use tidegate_providers::Dimension;
 
+pub use capability::GeminiCapability;
 pub use constraint::Constraint;
 pub(crate) use daily::Daily;
 pub use inference::{Inference, UNKNOWN_PROVIDER};

@@ -397,6 +397,7 @@ fn configured_limits_override_those_of_the_tier() {
             one("gemini-2.0-flash", [2_000, 4_000_000, 0, 0]),
             one("gemini-2.0-flash-lite", [4_000, 4_000_000, 0, 0]),
             one("gemini-2.5-flash", [1_000, 1_000_000, 0, 10_000]),
+            one("gemini-2.5-flash-lite", [4_000, 4_000_000, 0, 0]),
             one("gemini-2.5-pro", [150, 2_000_000, 0, 10_000]),
         ]
     );

@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 use tidegate_providers::{Dialect, Endpoint, Provider};
 
+use super::capability::{GEMINI, GeminiCapability};
 use super::constraint::Constraint;
 use super::inference::Inference;
 use super::raw::RawConstraint;
@@ -72,8 +73,9 @@ impl PlanRequest {
         self
     }
 
-    /// Sets the tier, which must be in the tier table if that has tiers of the provider. Default:
-    /// `free`.
+    /// Sets the tier. It must be in the tier table if that has tiers of the provider, or be known to
+    /// the capability. Default: none; limits are then those of `free`, if the provider has such a
+    /// tier.
     pub fn tier(mut self, name: &str) -> Self {
         self.tier = Some(name.to_owned());
         self
@@ -158,17 +160,20 @@ pub struct Planner {
 }
 
 impl Default for Planner {
-    /// Creates a planner without capabilities, with the [shipped](TierTable::shipped) tier table.
+    /// Creates a planner with the [shipped](TierTable::shipped) tier table, and the
+    /// [`GeminiCapability`] for the provider `gemini`.
     fn default() -> Self {
         let tiers = Arc::new(ArcSwap::from_pointee(TierTable::shipped().clone()));
-        Self { capabilities: Arc::default(), tiers, inference: Inference::default() }
+        let gemini = GeminiCapability::over(tiers.clone());
+        let planner = Self { capabilities: Arc::default(), tiers, inference: Inference::default() };
+        planner.capability(GEMINI, move |model: &str, tier: &str| gemini.constraint(model, tier))
     }
 }
 
 impl Planner {
     /// Sets the function that returns the limits of a provider by model and tier (in lower case).
     /// If it returns `None`, the next source is used. Replaces an earlier function of the same
-    /// provider.
+    /// provider. Default: [`GeminiCapability`] for `gemini`, none for others.
     pub fn capability(
         mut self,
         provider: impl Into<Provider>,
@@ -194,20 +199,23 @@ impl Planner {
     /// Returns the plan for a request.
     ///
     /// # Errors
-    /// Lists all violations in its `rate_limits`, or the known tiers if its tier is none of them.
+    /// Names the known tiers if the tier of the request is none of them, whatever its limits are:
+    /// the tier is also part of keys. Else lists all violations in its `rate_limits`.
     pub fn plan(&self, request: &PlanRequest) -> Result<Plan, InvalidSettings> {
-        if let Some(limits) = &request.rate_limits {
-            return Ok(Plan::constrained(override_constraint(limits)?, ConstraintSource::Override));
-        }
         let (model, provider) = (request.model_or_default(), self.inference.provider_of(request));
         let tier = tier_name(request.tier.as_deref().unwrap_or(FREE));
         let capability = self.capabilities.get(&provider);
         let known = capability.and_then(|capability| capability(model, &tier));
+        let table = self.tiers.load();
+        if request.tier.is_some() && known.is_none() {
+            check_tier(&table, &provider, &tier)?;
+        }
+        if let Some(limits) = &request.rate_limits {
+            return Ok(Plan::constrained(override_constraint(limits)?, ConstraintSource::Override));
+        }
         if let Some(constraint) = known {
             return Ok(Plan::constrained(constraint, ConstraintSource::Capability));
         }
-        let table = self.tiers.load();
-        check_tier(&table, &provider, &tier)?;
         if let Some(constraint) = table.get(&provider, &tier, model) {
             return Ok(Plan::constrained(constraint.clone(), ConstraintSource::Tier));
         }
@@ -233,12 +241,11 @@ fn override_constraint(limits: &RawConstraint) -> Result<Constraint, InvalidSett
     Constraint::try_new(&limits)
 }
 
-/// Rejects a tier that is not in the table, if the table has tiers of the provider. `free` is the
-/// tier of requests that name none, so it need not be in the table.
+/// Rejects a tier that is not in the table, if the table has tiers of the provider.
 fn check_tier(table: &TierTable, provider: &Provider, tier: &str) -> Result<(), InvalidSettings> {
     let known = table.tiers(provider);
     let mut checks = Checks::default();
-    if tier != FREE && !known.is_empty() && !known.iter().any(|known| known == tier) {
+    if !known.is_empty() && !known.iter().any(|known| known == tier) {
         let rule = Rule::UnknownTier { provider: provider.to_string(), known: known.join(", ") };
         checks.reject("tier", &tier, rule);
     }

@@ -54,6 +54,8 @@ fn sources_apply_in_order_of_precedence() {
     let planner = Planner::default();
     planner.replace_tiers(table());
     let request = ask().model("gemini-2.0-flash").tier("tier_2");
+    assert_eq!(planned(&planner, &request), (2_000, ConstraintSource::Capability), "built in");
+    let planner = planner.capability("gemini", |_: &str, _: &str| None);
     assert_eq!(planned(&planner, &request), (2_000, ConstraintSource::Tier));
     let planner = planner.capability("gemini", |_: &str, _: &str| Some(per_minute(77)));
     assert_eq!(planned(&planner, &request), (77, ConstraintSource::Capability));
@@ -131,10 +133,10 @@ fn tiers_are_case_insensitive_and_unknown_ones_are_rejected() {
     let planner = Planner::default();
     planner.replace_tiers(table());
     let at = |model, tier| planned(&planner, &ask().model(model).tier(tier));
-    assert_eq!(at("gemini-2.0-flash", "Tier_2"), (2_000, ConstraintSource::Tier));
+    assert_eq!(at("gemini-2.0-flash", "Tier_2"), (2_000, ConstraintSource::Capability));
     assert_eq!(
         at("gemini-2.0-pro", "tier_2"),
-        (150, ConstraintSource::Tier),
+        (150, ConstraintSource::Capability),
         "the row for all models"
     );
     assert_eq!(
@@ -143,19 +145,62 @@ fn tiers_are_case_insensitive_and_unknown_ones_are_rejected() {
         "no row for this model in the free tier"
     );
     let gold = ask().model("gemini-2.0-flash").tier("Gold");
-    assert_eq!(
-        planner.plan(&gold).unwrap_err().to_string(),
-        "tier = \"gold\": is not a tier of gemini; known tiers are free, tier_2"
-    );
-    let overridden = planner.plan(&gold.rate_limits(limits(7))).unwrap();
-    assert_eq!(overridden.source, ConstraintSource::Override, "the tier is only part of the key");
+    // With limits of its own too: a mistyped tier is another key, and so a second bucket.
+    for request in [gold.clone(), gold.rate_limits(limits(7))] {
+        assert_eq!(
+            planner.plan(&request).unwrap_err().to_string(),
+            "tier = \"gold\": is not a tier of gemini; known tiers are free, tier_2"
+        );
+    }
     let elsewhere = ask().provider("acme").model("any").tier("gold");
     assert_eq!(planned(&planner, &elsewhere), (60, ConstraintSource::Default), "no table of acme");
     assert_eq!(
         planned(&planner, &ask()),
-        (15, ConstraintSource::Tier),
+        (15, ConstraintSource::Capability),
         "neither model nor tier is named"
     );
+}
+
+/// As in a file: `free` is a tier of Gemini only. A request that names none has the default.
+#[test]
+fn free_is_no_tier_of_providers_without_one() {
+    let planner = Planner::default();
+    for (model, known) in [
+        ("gpt-4o", "openai; known tiers are tier_1, tier_2, tier_3, tier_4, tier_5"),
+        ("claude-opus-5", "anthropic; known tiers are build, scale, start"),
+    ] {
+        let error = planner.plan(&ask().model(model).tier("free")).unwrap_err();
+        assert_eq!(error.to_string(), format!("tier = \"free\": is not a tier of {known}"));
+        assert_eq!(planned(&planner, &ask().model(model)), (60, ConstraintSource::Default));
+    }
+    let free = ask().model("gemini-2.5-pro").tier("FREE");
+    assert_eq!(planned(&planner, &free), (5, ConstraintSource::Capability));
+}
+
+/// A tier that the capability knows need not be in the table.
+#[test]
+fn tier_of_a_capability_is_known() {
+    let contract = |_: &str, tier: &str| (tier == "contract").then(|| per_minute(9_000));
+    let planner = Planner::default().capability("openai", contract);
+    let request = ask().model("gpt-4o").tier("Contract");
+    assert_eq!(planned(&planner, &request), (9_000, ConstraintSource::Capability));
+    let limited = request.rate_limits(limits(7));
+    assert_eq!(planned(&planner, &limited), (7, ConstraintSource::Override));
+    assert!(planner.plan(&ask().model("gpt-4o").tier("contrcat")).is_err());
+}
+
+/// R114: `tier: tier_2` means something for Gemini, by every name that its API has for a model.
+#[test]
+fn planner_asks_gemini() {
+    let planner = Planner::default();
+    let at = |model, tier| planned(&planner, &ask().provider("gemini").model(model).tier(tier));
+    for name in ["gemini-2.5-flash", "models/gemini-2.5-flash", "Gemini-2.5-Flash"] {
+        assert_eq!(at(name, "tier_2"), (2_000, ConstraintSource::Capability), "{name}");
+    }
+    assert_eq!(at("gemini-2.5-flash", "tier_3"), (10_000, ConstraintSource::Capability));
+    assert_eq!(at("gemini-99-ultra", "tier_3"), (10, ConstraintSource::Default));
+    planner.replace_tiers(table());
+    assert_eq!(at("gemini-2.0-flash", "tier_2"), (2_000, ConstraintSource::Capability), "replaced");
 }
 
 #[test]
@@ -164,10 +209,11 @@ fn replaced_tier_table_applies_to_clones() {
     let clone = planner.clone();
     let request = ask().model("gemini-2.0-flash");
     let tier_2 = request.clone().tier("tier_2");
-    assert_eq!(planned(&clone, &tier_2), (10_000, ConstraintSource::Tier), "the shipped table");
+    let of_gemini = ConstraintSource::Capability;
+    assert_eq!(planned(&clone, &tier_2), (10_000, of_gemini), "the shipped table");
     planner.replace_tiers(table());
-    assert_eq!(planned(&clone, &tier_2), (2_000, ConstraintSource::Tier));
-    assert_eq!(planned(&clone, &request), (15, ConstraintSource::Tier));
+    assert_eq!(planned(&clone, &tier_2), (2_000, of_gemini));
+    assert_eq!(planned(&clone, &request), (15, of_gemini));
     planner.replace_tiers(TierTable::default());
     assert_eq!(planned(&clone, &request), (10, ConstraintSource::Default));
 }
@@ -178,7 +224,9 @@ fn shipped_table_has_the_limits_of_a_tier() {
     let planner = Planner::default();
     let of = |model: &str, tier: &str| {
         let plan = planner.plan(&ask().model(model).tier(tier)).unwrap();
-        assert_eq!(plan.source, ConstraintSource::Tier, "{model} {tier}");
+        let is_gemini = model.starts_with("gemini");
+        let source = if is_gemini { ConstraintSource::Capability } else { ConstraintSource::Tier };
+        assert_eq!(plan.source, source, "{model} {tier}");
         let constraint = plan.constraint.unwrap();
         let numbers = [
             constraint.requests_per_minute(),
@@ -189,7 +237,7 @@ fn shipped_table_has_the_limits_of_a_tier() {
         ];
         numbers.map(|number| number.map_or(0, NonZeroU32::get))
     };
-    assert_eq!(of("gemini-3.6-flash", "TIER_2"), [2_000, 0, 3_000_000, 0, 100_000]);
+    assert_eq!(of("gemini-2.5-flash", "TIER_2"), [2_000, 0, 3_000_000, 0, 100_000]);
     assert_eq!(of("gpt-4o", "tier_1"), [500, 30_000, 0, 0, 0]);
     assert_eq!(of("gpt-4o-2024-08-06", "tier_1"), of("gpt-4o", "tier_1"));
     assert_eq!(of("gpt-4o-mini", "tier_1"), [500, 200_000, 0, 0, 10_000]);
