@@ -1,7 +1,7 @@
 //! Models of the library stack, as a configuration says (feature `models`).
 //!
 //! A provider with limits of its own uses those and learns the others; `[modules.rate_limit]` is for
-//! all other providers. A setting that the library cannot apply is an error, so that nothing in a
+//! all other providers. Without that section, models that are rate limited learn all limits. A setting that the library cannot apply is an error, so that nothing in a
 //! file is silently without effect.
 
 use std::path::PathBuf;
@@ -20,6 +20,7 @@ use crate::layers::Layers;
 use crate::layers::environment::process_environment;
 use crate::layers::loader::Loader;
 use crate::layers::tree::leaves;
+use crate::layers::variables::variable_form;
 use crate::sections::providers::ProviderConfig;
 use crate::sections::read_context::ReadContext;
 use crate::values::setting::{Setting, Source};
@@ -39,6 +40,13 @@ const NOT_IN_LIBRARY: &[(&str, &str)] = &[
     ("endpoints.*.paths", "calls name their endpoint"),
     ("models", "a list of models is for metrics of the gateway; a table sets their limits"),
 ];
+
+/// Why a slow start has no effect.
+const NO_LIMITS: &str = "calls are not rate limited; set modules.rate_limit.enabled, or a limit";
+
+/// Why a circuit breaker has no effect.
+const NO_RETRIES: &str =
+    "a breaker needs retries or fallbacks; set modules.retry.enabled, max_retries or fallback";
 
 /// Error when loading models from a configuration.
 #[derive(Debug, thiserror::Error)]
@@ -72,7 +80,7 @@ impl Layers {
     /// logged.
     ///
     /// The key of a provider is in the variable of `api_key_env`, else in `NAME_API_KEY`, such as
-    /// `OPENAI_API_KEY`, if that is set.
+    /// `OPENAI_API_KEY`, or `MY_HOUSE_API_KEY` for `my-house`, if that is set.
     ///
     /// ```
     /// use tidegate_config::Loader;
@@ -100,9 +108,11 @@ impl Layers {
         let mut builder = Models::builder()
             .http(Client::new()?)
             .max_concurrent_threads(cap)
-            .rate_limit(modules.rate_limit.settings())
             .retry(modules.retry.settings())
             .fallback(modules.fallback.enabled.value);
+        if let Some(settings) = modules.rate_limit.settings() {
+            builder = builder.rate_limit(settings);
+        }
         if !modules.fallback.chain.value.is_empty() {
             builder = builder.fallback_to(&modules.fallback.chain.value);
         }
@@ -118,8 +128,7 @@ impl Layers {
         name: &str,
         provider: &ProviderConfig,
     ) -> Result<Profile, ModelsError> {
-        let key = || self.environment.get(&format!("{}_API_KEY", name.to_uppercase()));
-        let key = || key().map(str::trim).filter(|key| !key.is_empty()).map(Credential::new);
+        let key = || self.usual_key(config, name);
         let mut profile = Profile::new()
             .dialect(provider.dialect())
             .credential(provider.credential().cloned().or_else(key).unwrap_or(Credential::none()))
@@ -133,8 +142,8 @@ impl Layers {
             profile = profile.model(model);
         }
         if let Some(settings) = rate_limit(provider) {
-            let module = &config.modules.rate_limit.enabled;
-            profile = profile.rate_limit(settings.enabled(module.value || !is_set(module)));
+            profile =
+                profile.rate_limit(settings.enabled(!is_off(&config.modules.rate_limit.enabled)));
         }
         if is_set(&provider.max_concurrent_requests) {
             let limit = provider.max_concurrent_requests.value.get();
@@ -145,9 +154,8 @@ impl Layers {
             profile = profile.rules(ClassificationRules::default().retry_statuses(statuses));
         }
         if !provider.fallback.value.is_empty() {
-            let module = &config.modules.fallback.enabled;
             profile = profile.fallback_to(&provider.fallback.value);
-            profile = profile.fallback(module.value || !is_set(module));
+            profile = profile.fallback(!is_off(&config.modules.fallback.enabled));
         }
         let breaker = &provider.breaker;
         profile = if breaker.enabled.value {
@@ -164,20 +172,45 @@ impl Layers {
         }
         Ok(profile)
     }
+
+    /// Returns the key in the variable that is named like the provider. A variable that is named
+    /// like several providers is used for none of them: it would be sent to the wrong one.
+    fn usual_key(&self, config: &Config, name: &str) -> Option<Credential> {
+        let variable = format!("{}_API_KEY", variable_form(name));
+        let key = self.environment.get(&variable).map(str::trim).filter(|key| !key.is_empty())?;
+        let same = |other: &&String| variable_form(other) == variable_form(name);
+        let named: Vec<_> = config.providers.keys().filter(same).map(String::as_str).collect();
+        if named.len() > 1 {
+            let providers = named.join(", ");
+            tracing::warn!(
+                variable,
+                providers,
+                "variable matches several providers and is not used; set api_key_env"
+            );
+            return None;
+        }
+        Some(Credential::new(key))
+    }
 }
 
 fn is_set<T>(setting: &Setting<T>) -> bool {
     setting.source != Source::Default
 }
 
-/// Returns the limits of a provider for all of its models together, if it has limits of its own.
+/// Returns whether a module is turned off explicitly.
+fn is_off(enabled: &Setting<bool>) -> bool {
+    is_set(enabled) && !enabled.value
+}
+
+/// Returns the limits of a provider for all of its models together, if it has limits of its own. One
+/// with a number of concurrent calls only has the limits of the module, or else learns them.
 fn rate_limit(provider: &ProviderConfig) -> Option<RateLimitSettings> {
     let limits = &provider.limits;
     let has_parts = provider.tier_limits().next().is_some()
         || !provider.model_limits.is_empty()
         || !provider.endpoints.is_empty();
     if provider.constraint().is_none() && !has_parts {
-        return None;
+        return is_set(&provider.max_concurrent_requests).then(|| true.into());
     }
     let mut settings = RateLimitSettings::learned();
     let Some(constraint) = provider.constraint() else { return Some(settings) };
@@ -230,7 +263,6 @@ fn limits(provider: &ProviderConfig) -> AccountLimits {
 /// Returns the retry settings of a provider. Settings of its own turn retries on, unless the module
 /// is turned off.
 fn retry(config: &Config, provider: &ProviderConfig) -> RetrySettings {
-    let module = &config.modules.retry.enabled;
     let mut settings = RetrySettings::new();
     if is_set(&provider.max_retries) {
         settings = settings.max_retries(provider.max_retries.value);
@@ -238,8 +270,14 @@ fn retry(config: &Config, provider: &ProviderConfig) -> RetrySettings {
     if is_set(&provider.retry_base) {
         settings = settings.base_delay(provider.retry_base.value);
     }
-    let has_own = settings != RetrySettings::new() || is_set(&provider.retry_statuses);
-    if has_own { settings.enabled(module.value || !is_set(module)) } else { settings }
+    let is_on = !is_off(&config.modules.retry.enabled);
+    if has_own_retries(provider) { settings.enabled(is_on) } else { settings }
+}
+
+fn has_own_retries(provider: &ProviderConfig) -> bool {
+    is_set(&provider.max_retries)
+        || is_set(&provider.retry_base)
+        || is_set(&provider.retry_statuses)
 }
 
 /// Returns how the client connects to a provider.
@@ -264,7 +302,9 @@ fn not_in_library(tree: &Value<'_>, config: &Config) -> Vec<Violation> {
     for (names, value) in leaves(tree) {
         let source = value.position.source;
         let why = match names.as_slice() {
-            ["providers", _, below @ ..] if source != Source::Default => why_not(below),
+            ["providers", name, below @ ..] if source != Source::Default => {
+                why_not(below).or_else(|| why_inert(config, config.providers.get(*name)?, below))
+            }
             ["providers" | "modules" | "proxy", ..] => None,
             _ => (source == Source::File).then_some("it is a setting of the program `tidegate`"),
         };
@@ -292,4 +332,27 @@ fn why_not(names: &[&str]) -> Option<&'static str> {
     };
     let is_list = |path: &str| path != "models" || names.len() == 1;
     NOT_IN_LIBRARY.iter().find(|(path, _)| is_below(path) && is_list(path)).map(|(_, why)| *why)
+}
+
+/// Returns why a setting of a provider has no effect with these modules. One whose module is turned
+/// off explicitly is not reported.
+fn why_inert(config: &Config, provider: &ProviderConfig, names: &[&str]) -> Option<&'static str> {
+    let modules = &config.modules;
+    match names {
+        ["ramp_up" | "ramp_floor"] => {
+            let module = &modules.rate_limit.enabled;
+            let is_limited = module.value || rate_limit(provider).is_some();
+            (provider.ramp.is_on() && !is_limited && !is_off(module)).then_some(NO_LIMITS)
+        }
+        ["breaker" | "breaker_failures" | "breaker_open_for"] => {
+            let (retry, fallback) = (&modules.retry.enabled, &modules.fallback.enabled);
+            let is_used = retry.value
+                || fallback.value
+                || has_own_retries(provider)
+                || !provider.fallback.value.is_empty();
+            let is_reported = !is_used && !is_off(retry) && !is_off(fallback);
+            (provider.breaker.enabled.value && is_reported).then_some(NO_RETRIES)
+        }
+        _ => None,
+    }
 }

@@ -79,7 +79,7 @@ impl KnownNames {
 }
 
 /// Returns the spelling of a name in a variable.
-fn variable_form(name: &str) -> String {
+pub(crate) fn variable_form(name: &str) -> String {
     name.to_uppercase().replace(['-', '.'], "_")
 }
 

@@ -10,7 +10,7 @@ use tidegate_llm::settings::{RateLimitSettings, RetrySettings};
 use crate::sections::keys::{self, KnownKey};
 use crate::values::duration::positive;
 use crate::values::fields::{Fields, Path};
-use crate::values::setting::Setting;
+use crate::values::setting::{Setting, Source};
 use crate::values::value::Value;
 use crate::values::value_kind::{COUNT, DURATION, ValueKind};
 use crate::violation::Rule;
@@ -157,15 +157,24 @@ impl RateLimitConfig {
         config
     }
 
-    /// Returns the settings without their sources.
-    pub fn settings(&self) -> RateLimitSettings {
+    /// Returns the settings without their sources; `None` if no layer has the section, so that a
+    /// model that is rate limited learns its limits.
+    #[must_use]
+    pub fn settings(&self) -> Option<RateLimitSettings> {
+        let sources =
+            [self.enabled.source, self.requests_per_minute.source, self.burst_capacity.source];
+        // A file that has the section, even an empty one, removes the burst of the default file.
+        let has_section = self.burst_capacity.value.is_none();
+        if !has_section && sources.iter().all(|source| *source == Source::Default) {
+            return None;
+        }
         let settings = RateLimitSettings::new()
             .enabled(self.enabled.value)
             .requests_per_minute(self.requests_per_minute.value.get());
-        match self.burst_capacity.value {
+        Some(match self.burst_capacity.value {
             Some(burst) => settings.burst(burst.get()),
             None => settings,
-        }
+        })
     }
 }
 

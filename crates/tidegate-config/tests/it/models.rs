@@ -1,5 +1,7 @@
 //! Models of the library stack that a configuration describes.
 
+mod own_settings;
+
 use std::fs;
 use std::io::{self, BufRead as _};
 use std::num::NonZeroU32;
@@ -10,7 +12,7 @@ use futures_util::future::join_all;
 use tidegate_config::{Layers, Loader, ModelsError, load_models};
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::models::{LoadError, Model, Models, ModelsBuilder};
-use tidegate_llm::{Chat, Class};
+use tidegate_llm::{Chat, Class, Credential};
 use tokio::time::Instant;
 use tracing::Dispatch;
 use tracing::subscriber::DefaultGuard;
@@ -295,7 +297,7 @@ fn key_comes_from_the_environment() {
     let models = layers.models().unwrap().build();
     for (provider, key) in [("mistral", "sk-mine"), ("openai", "sk-usual")] {
         models.load_model(provider, "any").build().unwrap();
-        let account = models.account(provider, &tidegate_llm::Credential::new(key));
+        let account = models.account(provider, &Credential::new(key));
         assert!(account.is_some(), "{provider}");
     }
 }
@@ -382,7 +384,7 @@ fn documented_example_of_tiers_is_effective() {
         let limits = limits.map(|(_, limits)| limits).or(configured)?;
         limits.requests_per_minute().map(NonZeroU32::get)
     };
-    assert_eq!(requests("gemini", "gemini-3.6-flash"), Some(2_000));
+    assert_eq!(requests("gemini", "gemini-2.5-flash"), Some(2_000));
     assert_eq!(requests("openai", "gpt-4o"), Some(500));
     assert_eq!(requests("openai", "gpt-4o-mini"), Some(300), "an entry overrides the tier");
     assert_eq!(requests("anthropic", "claude-sonnet-4-*"), None, "the provider's limit applies");

@@ -7,7 +7,7 @@ use crate::{config, error_lines};
 /// Returns whether the module is enabled, requests per minute and burst.
 fn rate_limit(config: &Config) -> (bool, u32, u32) {
     let rate_limit = &config.modules.rate_limit;
-    let constraint = rate_limit.settings().constraint().unwrap().unwrap();
+    let constraint = rate_limit.settings().unwrap_or_default().constraint().unwrap().unwrap();
     let requests = constraint.requests_per_minute().unwrap().get();
     (rate_limit.enabled.value, requests, u32::try_from(constraint.burst()).unwrap())
 }
