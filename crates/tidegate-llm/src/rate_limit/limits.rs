@@ -29,8 +29,8 @@ impl AccountLimits {
     }
 
     /// Sets or removes the limits that a program requested for all calls together.
-    pub(crate) fn for_all(mut self, wished: Option<Constraint>) -> Self {
-        self.all = wished.map(|constraint| (constraint, ConstraintSource::Override));
+    pub(crate) fn for_all(mut self, limits: Option<Constraint>) -> Self {
+        self.all = limits.map(|constraint| (constraint, ConstraintSource::Override));
         self
     }
 

@@ -113,7 +113,7 @@ impl CallQueue {
         let configured = self.configured.load();
         // A reported limit that replaces a configured one is shared and waited for in order.
         let is_alone = self.has_one_model();
-        let is_everybodys = |tracker: &Arc<LimitTracker>| {
+        let is_shared = |tracker: &Arc<LimitTracker>| {
             let mut all = configured.all.trackers.iter();
             matches!(tracker.kind(), LimitKind::AllKeys(_))
                 || all.any(|all| {
@@ -124,7 +124,7 @@ impl CallQueue {
         let expected = demand.expected();
         let claims = priced.map(|(tracker, cost)| {
             let claim = tracker.claim(*cost, tracker.reserve(accounting, expected), now);
-            if spans_models && !is_everybodys(tracker) { claim.per_tenant() } else { claim }
+            if spans_models && !is_shared(tracker) { claim.per_tenant() } else { claim }
         });
         let acquire = self.pacer.acquire(claims).into_debt();
         let mut acquire = acquire.caller(options.caller).priority(options.priority);
