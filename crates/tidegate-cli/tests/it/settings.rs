@@ -2,6 +2,7 @@
 //! the tests of their features.
 
 mod providers;
+mod yaml;
 
 use std::fs;
 

@@ -62,13 +62,23 @@ impl Fixture {
         text: &str,
         server: impl FnOnce(Layers) -> (Server, ManualClock),
     ) -> Self {
+        Self::of_provider("openai", account, &format!("{settings}\n{text}"), server)
+    }
+
+    /// Starts a provider of any name, and a server with `settings` for it.
+    fn of_provider(
+        name: &str,
+        account: Account,
+        settings: &str,
+        server: impl FnOnce(Layers) -> (Server, ManualClock),
+    ) -> Self {
         let provider = one_worker();
         let (simulator, url) = provider.block_on(async {
             let simulator = Simulator::builder().account(account).build().unwrap();
             let url = simulator.serve_on_loopback().await.unwrap();
             (simulator, url)
         });
-        let text = format!("[providers.openai]\nbase_url = \"{url}\"\n{settings}\n{text}");
+        let text = format!("[providers.{name}]\nbase_url = \"{url}\"\n{settings}");
         let loader = Loader::default().environment([("PROVIDER_KEY".to_owned(), KEY.to_owned())]);
         let (server, clock) = server(layers_on(loader, &text));
         let server = TestServer::serving(server, clock);
@@ -227,6 +237,43 @@ fn day_ends_in_tokyo(header: &str) {
     assert_eq!(fixture.call().status, 200);
 }
 
+/// A server whose store has a clock that stands still, so no bucket refills.
+fn frozen(layers: Layers) -> (Server, ManualClock) {
+    let clock = ManualClock::new();
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    (Server::with_store(layers, Arc::new(store)).unwrap(), clock)
+}
+
+/// R374, R119: one second's worth of the requests that Gemini and Anthropic publish for a tier.
+#[test]
+fn models_of_other_providers_have_the_limits_of_the_tier() {
+    let anthropic = json!({
+        "model": "claude-opus-5",
+        "max_tokens": 20,
+        "messages": [{"role": "user", "content": "A river?"}],
+    });
+    let gemini = json!({"contents": [{"role": "user", "parts": [{"text": "A river?"}]}]});
+    let generate = "v1beta/models/gemini-2.5-flash:generateContent";
+    for (name, dialect, tier, path, body, at_once) in [
+        ("gemini", Dialect::Gemini, "tier_2", generate, gemini, 2_000 / 60),
+        ("anthropic", Dialect::Anthropic, "start", "v1/messages", anthropic, 1_000 / 60),
+    ] {
+        let account = Account::new(dialect, "main", KEY).any_model(Limits::new());
+        let settings = format!("max_wait = \"0s\"\ntier = \"{tier}\"\n");
+        let fixture = Fixture::of_provider(name, account, &settings, frozen);
+        let url = format!("http://{}/{name}/{path}", fixture.server.address());
+        let statuses = (0..=at_once).map(|_| {
+            let request = fixture.server.agent.post(&url).header("x-goog-api-key", KEY);
+            let request =
+                request.header("x-api-key", KEY).header("anthropic-version", "2023-06-01");
+            let request = request.header("content-type", "application/json");
+            request.send(body.to_string()).unwrap().status().as_u16()
+        });
+        let statuses: Vec<_> = statuses.collect();
+        assert_eq!(statuses, [vec![200; at_once], vec![429]].concat(), "{name} in {tier}");
+    }
+}
+
 /// R374: in its first tier, `gpt-4o` has 500 requests per minute, of which eight fit in a second.
 ///
 /// Setting: providers.*.tier
@@ -239,12 +286,7 @@ fn models_have_the_limits_of_the_tier() {
             .model("gpt-4o", Limits::new())
             .output(Output::fixed(10));
         let settings = format!("max_wait = \"0s\"\n{tier}");
-        // The clock of the store stands still, so no bucket refills.
-        let fixture = Fixture::with_server(account, &settings, "", |layers| {
-            let clock = ManualClock::new();
-            let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-            (Server::with_store(layers, Arc::new(store)).unwrap(), clock)
-        });
+        let fixture = Fixture::with_server(account, &settings, "", frozen);
         let statuses: Vec<_> = (0..9).map(|_| fixture.send(&body).status().as_u16()).collect();
         assert_eq!(statuses, [[200; 8].as_slice(), &[ninth]].concat(), "{tier}");
     }
