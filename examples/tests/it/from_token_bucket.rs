@@ -3,6 +3,7 @@
 #![allow(missing_docs, unreachable_pub, reason = "the programs are written as users would")]
 
 mod acquire;
+mod file;
 mod load;
 
 use std::time::Duration;
@@ -14,7 +15,9 @@ use tidegate_llm::mock::Mock;
 use tidegate_llm::models::Models;
 use tokio::time::Instant;
 
-use crate::page::assert_shows;
+use crate::page::{assert_shows, shown_block};
+
+const PAGE: &str = include_str!("../../../docs/from-shared-token-bucket.md");
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -22,10 +25,11 @@ const SECOND: Duration = Duration::from_secs(1);
 fn the_page_shows_the_programs() {
     assert_shows(
         "docs/from-shared-token-bucket.md",
-        include_str!("../../../docs/from-shared-token-bucket.md"),
+        PAGE,
         &[
             ("from_token_bucket/acquire.rs", include_str!("from_token_bucket/acquire.rs")),
             ("from_token_bucket/load.rs", include_str!("from_token_bucket/load.rs")),
+            ("from_token_bucket/file.rs", include_str!("from_token_bucket/file.rs")),
         ],
     );
 }
@@ -68,4 +72,32 @@ async fn models_are_stacked_and_share_the_bucket_of_their_provider() {
     let fresh = load::load(&models).unwrap();
     fresh.invoke(Chat::user("A river?")).await.unwrap();
     assert_eq!(start.elapsed(), SECOND, "a full bucket");
+}
+
+/// The file of the page, as it stands.
+#[tokio::test(start_paused = true)]
+async fn the_file_of_the_page_sets_the_limits() {
+    let here = tempfile::tempdir().unwrap();
+    let path = here.path().join("config.toml");
+    let load = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        file::registry(&path).unwrap().backend("anthropic", Mock::new("anthropic")).build()
+    };
+    let section = shown_block(PAGE, "toml");
+    let models = load(section);
+    let off = models.load_model("anthropic", "claude-sonnet").build().unwrap();
+    assert_eq!(off.to_string(), "anthropic/claude-sonnet");
+    let model = models.load_model("anthropic", "claude-sonnet").rate_limit(true).build().unwrap();
+    assert_eq!(model.to_string(), "RateLimit(anthropic/claude-sonnet)");
+    let start = Instant::now();
+    for _ in 0..61 {
+        model.invoke(Chat::user("A river?")).await.unwrap();
+    }
+    assert_eq!(start.elapsed(), SECOND, "60 at once, then one a second");
+    let on = load(&section.replace("false", "true"));
+    let model = on.load_model("anthropic", "claude-sonnet").build().unwrap();
+    assert_eq!(model.to_string(), "RateLimit(anthropic/claude-sonnet)");
+    let without = load("");
+    let learned = without.load_model("anthropic", "a").rate_limit(true).build().unwrap();
+    assert!(learned.account().unwrap().limits().is_empty(), "learned");
 }

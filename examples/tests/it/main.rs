@@ -5,6 +5,8 @@
 
 mod from_admission;
 mod from_governor;
+mod from_pipeline_limits;
+mod from_retries_and_semaphores;
 mod from_token_bucket;
 mod from_websocket_middleware;
 mod page;
@@ -211,4 +213,25 @@ fn a_hundred_calls_keep_to_the_limits() {
     let (_, rest) = text.split_once("answered in ").unwrap();
     let (seconds, _) = rest.split_once(" s, ").unwrap();
     assert!(seconds.parse::<f64>().unwrap() > 4.5, "{text}");
+}
+
+#[test]
+fn the_planner_shows_which_limits_apply_and_why() {
+    let text = shown(env!("CARGO_BIN_EXE_planner"));
+    assert_in_order(
+        &text,
+        &[
+            "a tier: requests_per_minute=2000 input_tokens_per_minute=3000000 \
+             requests_per_day=100000 requests_per_day_zone=America/Los_Angeles burst=1 (capability)",
+            "no tier: requests_per_minute=10 input_tokens_per_minute=250000 burst=1 (capability)",
+            "a model without a row: requests_per_minute=10 burst=1 (default)",
+            "another provider: requests_per_minute=500 tokens_per_minute=30000 burst=1 (tier)",
+            "limits of our own: requests_per_minute=120 burst=1 (override)",
+            "a tier that is not known: tier = \"gold\": is not a tier of gemini; known tiers are \
+             free, tier_1, tier_2, tier_3",
+            "ann: ",
+            "bob: ",
+            "ann: ",
+        ],
+    );
 }

@@ -16,3 +16,9 @@ pub(crate) fn assert_shows(name: &str, page: &str, programs: &[(&str, &str)]) {
         );
     }
 }
+
+/// Returns the first code block of a page in a language.
+pub(crate) fn shown_block<'p>(page: &'p str, language: &str) -> &'p str {
+    let (_, block) = page.split_once(&format!("```{language}\n")).unwrap();
+    block.split_once("```").unwrap().0
+}
