@@ -33,7 +33,7 @@ pub(crate) const KEYS: &[KnownKey] = &[KnownKey::new(
     "Directory for state files, such as the SQLite database. If unset: tidegate in \
      $XDG_STATE_HOME, else in ~/.local/state, else /var/lib/tidegate.",
 )
-.fixed(database::WHY_FIXED)];
+.at_start(database::WHY_FIXED, |a, b| a.state_dir.value != b.state_dir.value)];
 
 /// The complete, validated configuration.
 #[derive(Clone, Debug)]
@@ -162,35 +162,10 @@ impl Config {
     /// listeners, store and database.
     #[must_use]
     pub fn needs_restart(&self, other: &Self) -> Vec<&'static str> {
-        let differing = NEEDS_RESTART.iter().filter(|(_, differs)| differs(self, other));
-        differing.map(|(key, _)| *key).collect()
+        let differing = keys::known_keys().filter(|key| key.differs_at_start(self, other));
+        differing.map(KnownKey::path).collect()
     }
 }
-
-/// Compares one setting of two plans.
-type Differs = fn(&Config, &Config) -> bool;
-
-/// Settings that take effect only after a restart.
-pub(crate) const NEEDS_RESTART: &[(&str, Differs)] = &[
-    ("state_dir", |a, b| a.state_dir.value != b.state_dir.value),
-    ("listen.http", |a, b| a.listen.http.value != b.listen.http.value),
-    ("listen.admin", |a, b| a.listen.admin.value != b.listen.admin.value),
-    ("listen.grpc", |a, b| a.listen.grpc.value != b.listen.grpc.value),
-    ("listen.allowed_hosts", |a, b| a.listen.allowed_hosts.value != b.listen.allowed_hosts.value),
-    ("listen.trusted_proxies", |a, b| {
-        a.listen.trusted_proxies.value != b.listen.trusted_proxies.value
-    }),
-    ("store.url", |a, b| a.store.url.value != b.store.url.value),
-    ("store.max_memory", |a, b| a.store.max_memory.value != b.store.max_memory.value),
-    ("store.overflow", |a, b| a.store.overflow.value != b.store.overflow.value),
-    ("store.on_failure", |a, b| a.store.on_failure.value != b.store.on_failure.value),
-    ("store.expected_nodes", |a, b| a.store.expected_nodes.value != b.store.expected_nodes.value),
-    ("store.snapshot", |a, b| a.store.snapshot.value != b.store.snapshot.value),
-    ("database.url", |a, b| a.database.url.value != b.database.url.value),
-    ("database.auto_migrate", |a, b| {
-        a.database.auto_migrate.value != b.database.auto_migrate.value
-    }),
-];
 
 fn directory(value: &Value<'_>) -> Result<PathBuf, Rule> {
     let text = value.to_text().ok().filter(|text| !text.is_empty());

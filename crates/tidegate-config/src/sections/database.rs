@@ -23,7 +23,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "Database for settings changed at run time: \"none\", \"sqlite:\", \"sqlite:PATH\" or \
          postgres://...",
     )
-    .fixed(WHY_FIXED),
+    .at_start(WHY_FIXED, |a, b| a.database.url.value != b.database.url.value),
     KnownKey::new(
         "database.auto_migrate",
         ValueKind::Switch,
@@ -31,7 +31,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "Whether to migrate a PostgreSQL database to the current schema at start. SQLite is always \
          migrated.",
     )
-    .fixed(WHY_FIXED),
+    .at_start(WHY_FIXED, |a, b| a.database.auto_migrate.value != b.database.auto_migrate.value),
 ];
 
 /// Settings of `[database]`.

@@ -6,7 +6,6 @@
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use crate::config::NEEDS_RESTART;
 use crate::layers::flags::Key;
 use crate::layers::loader::Loader;
 use crate::layers::patch::max_in_database;
@@ -79,7 +78,7 @@ impl KnownKey {
             unprefixed_variables: unprefixed_variables(path),
             flag: flag.filter(|flag| flag.starts_with("--")),
             not_in_database_reason: self.not_in_database_reason(),
-            needs_restart: NEEDS_RESTART.iter().any(|(key, _)| *key == path),
+            needs_restart: self.needs_restart(),
             unused_reason: self.unused_reason(),
             library_reason: self.library_reason(),
         }
@@ -203,13 +202,13 @@ mod tests {
     }
 
     #[test]
-    fn restart_keys_are_never_stored_in_the_database() {
-        for (path, _) in NEEDS_RESTART {
-            let described = described(path);
-            assert!(
-                described.needs_restart && described.not_in_database_reason.is_some(),
-                "{path}"
-            );
+    fn keys_read_only_at_the_start_need_a_restart_and_are_never_stored_in_the_database() {
+        let sections = ["state_dir", "listen.", "store.", "database."];
+        for key in known_keys() {
+            let is_used = key.unused_reason().is_none();
+            let at_start = is_used && sections.iter().any(|start| key.path().starts_with(start));
+            assert_eq!(described(key.path()).needs_restart, at_start, "{}", key.path());
+            assert!(!at_start || key.not_in_database_reason().is_some(), "{}", key.path());
         }
     }
 

@@ -6,13 +6,16 @@
 use super::{
     admin, admission, api, database, gateway, limits, listen, modules, providers, proxy, store,
 };
-use crate::config;
+use crate::config::{self, Config};
 use crate::values::value::Value;
 use crate::values::value_kind::ValueKind;
 use crate::violation::Rule;
 
 /// Checks a value by itself, independent of other settings.
 type Check = fn(&Value<'_>) -> Result<(), Rule>;
+
+/// Compares one setting of two configurations.
+type Differs = fn(&Config, &Config) -> bool;
 
 /// A configuration key.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +25,7 @@ pub struct KnownKey {
     description: &'static str,
     default: Option<&'static str>,
     fixed: Option<&'static str>,
+    at_start: Option<Differs>,
     unused: Option<&'static str>,
     library: Option<&'static str>,
     check: Check,
@@ -64,14 +68,21 @@ impl KnownKey {
         check: Check,
         description: &'static str,
     ) -> Self {
-        let (default, fixed, unused, library) = (None, None, None, None);
-        Self { pattern, kind, description, default, fixed, unused, library, check }
+        let (default, fixed, at_start, unused, library) = (None, None, None, None, None);
+        Self { pattern, kind, description, default, fixed, at_start, unused, library, check }
     }
 
     /// Marks a key that must not come from the database, with the reason.
     pub(crate) const fn fixed(mut self, why: &'static str) -> Self {
         self.fixed = Some(why);
         self
+    }
+
+    /// Marks a key that is read only at the start of the program, with the reason. `differs` tells
+    /// whether a change has to wait for a restart.
+    pub(crate) const fn at_start(mut self, why: &'static str, differs: Differs) -> Self {
+        self.at_start = Some(differs);
+        self.fixed(why)
     }
 
     /// Marks a key that is accepted but not used, with the reason. Setting it causes a warning, and
@@ -137,6 +148,16 @@ impl KnownKey {
 
     pub(crate) const fn not_in_database_reason(&self) -> Option<&'static str> {
         self.fixed
+    }
+
+    /// Returns whether a change takes effect only after a restart.
+    pub(crate) const fn needs_restart(&self) -> bool {
+        self.at_start.is_some()
+    }
+
+    /// Returns whether the configurations differ in this setting and it is read only at the start.
+    pub(crate) fn differs_at_start(&self, one: &Config, other: &Config) -> bool {
+        self.at_start.is_some_and(|differs| differs(one, other))
     }
 
     pub(crate) const fn kind(&self) -> ValueKind {

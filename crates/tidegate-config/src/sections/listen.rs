@@ -18,17 +18,22 @@ pub(crate) const KEYS: &[KnownKey] = &[
     listener(
         "listen.http",
         "Address of the HTTP API, for rate limit decisions and calls to LLM providers.",
-    ),
-    listener("listen.admin", "Address of the admin API, with metrics and settings."),
-    listener("listen.grpc", "Address of the gRPC API."),
-    listener("listen.resp", "Address of the RESP listener.").unused("there is no RESP listener"),
+    )
+    .at_start(WHY_FIXED, |a, b| a.listen.http.value != b.listen.http.value),
+    listener("listen.admin", "Address of the admin API, with metrics and settings.")
+        .at_start(WHY_FIXED, |a, b| a.listen.admin.value != b.listen.admin.value),
+    listener("listen.grpc", "Address of the gRPC API.")
+        .at_start(WHY_FIXED, |a, b| a.listen.grpc.value != b.listen.grpc.value),
+    listener("listen.resp", "Address of the RESP listener.")
+        .fixed(WHY_FIXED)
+        .unused("there is no RESP listener"),
     KnownKey::new(
         "listen.allowed_hosts",
         ValueKind::Texts,
         |value| hosts(value).map(drop),
         "Values of the Host header to accept besides loopback and the listener's own address.",
     )
-    .fixed(WHY_FIXED),
+    .at_start(WHY_FIXED, |a, b| a.listen.allowed_hosts.value != b.listen.allowed_hosts.value),
     KnownKey::new(
         "listen.trusted_proxies",
         ValueKind::Texts,
@@ -36,12 +41,11 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "Addresses and networks of proxies that are trusted to name a client, a tenant or a \
          priority, and that are exempt from the limit of connections per address.",
     )
-    .fixed(WHY_FIXED),
+    .at_start(WHY_FIXED, |a, b| a.listen.trusted_proxies.value != b.listen.trusted_proxies.value),
 ];
 
 const fn listener(path: &'static str, description: &'static str) -> KnownKey {
     KnownKey::new(path, ValueKind::Text, |value| address(value).map(drop), description)
-        .fixed(WHY_FIXED)
 }
 
 /// Settings of `[listen]`. All listeners default to loopback.

@@ -27,7 +27,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "Where buckets are kept: \"memory:\" for this process, or the URL of a Redis or Valkey \
          server, or of a Worker with Durable Objects.",
     )
-    .fixed(WHY_FIXED),
+    .at_start(WHY_FIXED, |a, b| a.store.url.value != b.store.url.value),
     KnownKey::new(
         "store.shards",
         ValueKind::Whole(1, MAX_SHARDS),
@@ -35,14 +35,14 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "Number of Durable Objects among which a Worker divides the keys; the same as its \
          TIDEGATE_SHARDS. Not used with other stores.",
     )
-    .fixed(WHY_FIXED),
+    .at_start(WHY_FIXED, |a, b| a.store.shards.value != b.store.shards.value),
     KnownKey::new(
         "store.max_memory",
         ValueKind::Size,
         |value| memory(value).map(drop),
         "Memory limit of the in-process store.",
     )
-    .fixed(WHY_FIXED),
+    .at_start(WHY_FIXED, |a, b| a.store.max_memory.value != b.store.max_memory.value),
     KnownKey::new(
         "store.overflow",
         ValueKind::Words(OVERFLOW_RULES),
@@ -50,7 +50,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "What happens to new keys when the in-process store is full of keys in debt: they share \
          buckets, or are denied.",
     )
-    .fixed(WHY_FIXED),
+    .at_start(WHY_FIXED, |a, b| a.store.overflow.value != b.store.overflow.value),
     KnownKey::new(
         "store.on_failure",
         ValueKind::Words(FAILURE_RULES),
@@ -58,7 +58,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "How to decide while a shared store is unreachable: allow (open), deny (closed), or by a \
          local share of each limit (local).",
     )
-    .fixed(WHY_FIXED),
+    .at_start(WHY_FIXED, |a, b| a.store.on_failure.value != b.store.on_failure.value),
     KnownKey::new(
         "store.expected_nodes",
         COUNT,
@@ -66,14 +66,14 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "Number of nodes that share each limit, used for local shares until it is known from the \
          store.",
     )
-    .fixed(WHY_FIXED),
+    .at_start(WHY_FIXED, |a, b| a.store.expected_nodes.value != b.store.expected_nodes.value),
     KnownKey::new(
         "store.snapshot",
         ValueKind::Text,
         |value| snapshot(value).map(drop),
         "File in which the in-process store is saved across restarts, or \"none\".",
     )
-    .fixed(WHY_FIXED),
+    .at_start(WHY_FIXED, |a, b| a.store.snapshot.value != b.store.snapshot.value),
 ];
 
 /// Settings of `[store]`.

@@ -280,6 +280,14 @@ fn diff_is_by_key_and_restart_settings_are_listed() {
     assert!(before.needs_restart(&before).is_empty());
 }
 
+/// The store is built once, so a new number of shards must not be reported as applied.
+#[test]
+fn number_of_shards_waits_for_a_restart() {
+    let read = |text: &str| Loader::default().text_layers("x", text).validate().unwrap();
+    let (before, after) = (read(""), read("[store]\nshards = 64\n"));
+    assert_eq!(before.needs_restart(&after), ["store.shards"]);
+}
+
 /// The database accepts every change that a patch accepts: both count characters.
 #[test]
 fn change_has_the_bounds_of_the_database() {
