@@ -112,6 +112,13 @@ impl<B> MergedList<B> {
         self.order.iter().map(|&index| usize::from(index))
     }
 
+    /// Returns which item of the list is the first one of the bucket at `index`, for errors that name
+    /// the item.
+    #[must_use]
+    pub fn first_item(&self, index: usize) -> usize {
+        self.order().position(|entry| entry == index).unwrap_or(index)
+    }
+
     /// Returns the record of a bucket in `receipt`: that of its first item.
     #[must_use]
     pub fn record_of<'r>(&self, index: usize, receipt: &'r Receipt) -> Option<&'r ChargeRecord> {
@@ -167,6 +174,12 @@ mod tests {
         list.merge(1, 0);
         assert_eq!(list.order().collect::<Vec<_>>(), [0, 0, 0, 0]);
         assert_eq!([list[0].amount, list[1].amount], [15, 0]);
+    }
+
+    #[test]
+    fn first_item_of_a_bucket_is_its_place_in_the_list() {
+        let list = list(&[(1, 5), (1, 7), (2, 1), (1, 2), (3, 1)]);
+        assert_eq!([0, 1, 2].map(|index| list.first_item(index)), [0, 2, 4]);
     }
 
     #[test]

@@ -132,9 +132,11 @@ impl<'a> ListEntries<'a> {
             let policy = entry.limit().policy();
             let mut bucket = BucketEntry::new(policy, entry.state, entry.held_until, entry.cost());
             if let Policy::Quota(_) = policy {
-                let windows = entry.target.windows.ok_or(ChargeError::NoWindows(index))?;
+                let item = || self.first_item(index);
+                let windows = entry.target.windows;
+                let windows = windows.ok_or_else(|| ChargeError::NoWindows(item()))?;
                 if !bucket.open_window(&windows, now) {
-                    return Err(ChargeError::OtherWindows(index));
+                    return Err(ChargeError::OtherWindows(item()));
                 }
             }
             buckets.push(bucket);

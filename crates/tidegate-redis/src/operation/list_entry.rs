@@ -97,7 +97,8 @@ impl<'a> List<'a> {
         let missing = |listed: &ListEntry<'_>| {
             matches!(listed.policy(), Policy::Quota(_)) && listed.target.windows.is_none()
         };
-        self.iter().position(missing).map_or(Ok(()), |index| Err(ChargeError::NoWindows(index)))
+        let error = |index| Err(ChargeError::NoWindows(self.first_item(index)));
+        self.iter().position(missing).map_or(Ok(()), error)
     }
 
     /// Reads the status of the list. Windows that do not include the server's time are an error of
@@ -113,7 +114,7 @@ impl<'a> List<'a> {
         }
         let outside = |windows: Windows| windows.end_of(now.wall).is_none();
         let index = self.iter().position(|listed| listed.target.windows.is_some_and(outside));
-        Err(ChargeError::OtherWindows(index.unwrap_or(0)).into())
+        Err(ChargeError::OtherWindows(self.first_item(index.unwrap_or(0))).into())
     }
 
     /// Builds the accounts to decide on, from what the server found.
@@ -135,7 +136,7 @@ impl<'a> List<'a> {
             if let (Policy::Quota(_), Some(windows)) = (policy, &listed.target.windows)
                 && !account.open_window(windows, now)
             {
-                return Err(ChargeError::OtherWindows(index));
+                return Err(ChargeError::OtherWindows(self.first_item(index)));
             }
             if let Some(slots) = found.slots {
                 account.set_taken(slots.taken);
