@@ -18,21 +18,23 @@
 //! [`advance`] is a pure function of the operations and of all replies so far, so that the caller
 //! keeps no state but the replies.
 
+mod histories;
 mod merge;
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use tidegate_core::Receipt;
+use tidegate_core::{Receipt, decide};
 
 use crate::message::{
     Batch, ChargeMessage, CorrectionMessage, ErrorMessage, FORMAT, OperationMessage,
-    OutcomeMessage, ReceiptMessage, Replies, ReplyMessage,
+    OutcomeMessage, ReceiptMessage, Replies, ReplyMessage, TargetMessage,
 };
 use crate::route::shard_of;
+use histories::{send_histories_once, with_all_histories};
 use merge::{
     Merged, common_start, denied, lost, merge_charged, merge_peeked, part_of, peeks, pick,
-    read_receipt, refunds,
+    read_receipt, refunded, refunds,
 };
 
 /// How often a reservation is tried while others reserve the same buckets.
@@ -90,6 +92,12 @@ struct ListPart {
     items: Vec<usize>,
 }
 
+/// Operations for the shard of a part.
+type PartCall<'p> = (&'p ListPart, Vec<OperationMessage>);
+
+/// The time of a shard and its replies, one per operation.
+type PartResult = Result<(u64, Vec<ReplyMessage>), ErrorMessage>;
+
 /// A part that was charged.
 struct ChargedPart<'p> {
     part: &'p ListPart,
@@ -112,14 +120,21 @@ struct PeekedPart {
 
 impl Exchange<'_> {
     fn execute(&mut self, operation: &OperationMessage) -> Result<ReplyMessage, Pending> {
+        // Each shard checks its part only.
+        let keys: Vec<_> = operation.targets().map(TargetMessage::key).collect();
+        if let Err(error) = decide::check_list(keys) {
+            return Ok(ReplyMessage::Error(ErrorMessage::new(&error.into())));
+        }
         let parts = self.parts(operation);
         if let [part] = parts.as_slice() {
-            let result = self.send(alloc::vec![(part.shard, alloc::vec![operation.clone()])])?;
+            let result = self.send(alloc::vec![(part, alloc::vec![operation.clone()])])?;
             return Ok(result.into_iter().next().map_or_else(lost, |result| match result {
                 Ok((_, mut replies)) => replies.pop().unwrap_or_else(lost),
                 Err(error) => ReplyMessage::Error(error),
             }));
         }
+        // Every shard needs the histories, wherever in the list they were sent.
+        let operation = &with_all_histories(operation);
         match operation {
             OperationMessage::Take { charges } => self.take(&parts, charges),
             OperationMessage::Peek { charges, for_take } => {
@@ -155,38 +170,35 @@ impl Exchange<'_> {
         for (index, target) in operation.targets().enumerate() {
             parts.entry(shard_of(target.key(), self.shards)).or_default().push(index);
         }
-        if parts.is_empty() {
-            // Any shard refuses an empty list.
-            parts.insert(0, Vec::new());
-        }
         parts.into_iter().map(|(shard, items)| ListPart { shard, items }).collect()
     }
 
     /// Returns the results of these calls: the time of the shard, and one reply per operation.
-    #[allow(clippy::type_complexity, reason = "the results are taken apart at once")]
-    fn send(
-        &mut self,
-        calls: Vec<(u32, Vec<OperationMessage>)>,
-    ) -> Result<Vec<Result<(u64, Vec<ReplyMessage>), ErrorMessage>>, Pending> {
-        let counts: Vec<usize> = calls.iter().map(|(_, operations)| operations.len()).collect();
+    fn send(&mut self, calls: Vec<PartCall<'_>>) -> Result<Vec<PartResult>, Pending> {
         let Some((round, later)) = self.rounds.split_first() else {
             let node = self.node;
-            let call = |(shard, operations)| Call {
-                shard,
-                batch: Batch { format: FORMAT, node, operations },
+            let call = |(part, mut operations): PartCall<'_>| {
+                send_histories_once(&mut operations);
+                Call { shard: part.shard, batch: Batch { format: FORMAT, node, operations } }
             };
             return Err(Pending(calls.into_iter().map(call).collect()));
         };
         self.rounds = later;
         let mut results = round.iter().cloned();
-        let result =
-            |((shard, _), count): (&(u32, _), usize)| match results.next() {
-                Some(Ok(all)) if all.replies.len() == count => Ok((all.now_ns, all.replies)),
-                Some(Err(error)) => Err(error.of_shard(*shard)),
-                _ => Err(ErrorMessage::Unavailable("the reply has another length".into())
-                    .of_shard(*shard)),
-            };
-        Ok(calls.iter().zip(counts).map(result).collect())
+        let result = |(part, operations): &PartCall<'_>| match results.next() {
+            Some(Ok(all)) if all.replies.len() == operations.len() => {
+                let reply = |reply| match reply {
+                    ReplyMessage::Error(error) => ReplyMessage::Error(error.of_part(part)),
+                    other => other,
+                };
+                Ok((all.now_ns, all.replies.into_iter().map(reply).collect()))
+            }
+            Some(Err(error)) => Err(error.of_part(part)),
+            _ => {
+                Err(ErrorMessage::Unavailable("the reply has another length".into()).of_part(part))
+            }
+        };
+        Ok(calls.iter().map(result).collect())
     }
 
     fn take(
@@ -217,7 +229,7 @@ impl Exchange<'_> {
     ) -> Result<Result<Vec<ChargedPart<'p>>, ReplyMessage>, Pending> {
         let mut charged: Vec<ChargedPart<'p>> = Vec::new();
         for (index, part) in parts.iter().enumerate() {
-            let mut result = self.send(alloc::vec![(part.shard, alloc::vec![operation(part)])])?;
+            let mut result = self.send(alloc::vec![(part, alloc::vec![operation(part)])])?;
             let reply = match result.pop() {
                 Some(Ok((now_ns, mut replies))) => replies.pop().map(|reply| (now_ns, reply)),
                 Some(Err(error)) => Some((0, ReplyMessage::Error(error))),
@@ -253,28 +265,20 @@ impl Exchange<'_> {
         charges: &[ChargeMessage],
     ) -> Result<ReplyMessage, Pending> {
         let mut calls = refunds(charged, charges);
-        calls.extend(later.iter().map(|part| (part.shard, peeks(part, charges, true))));
-        let results = self.send(calls)?;
+        calls.extend(later.iter().map(|part| (part, peeks(part, charges, true))));
+        let mut results = self.send(calls)?.into_iter();
         let mut merged = Merged::new(charges.len());
         merged.set(&denied.items, &outcomes);
-        let asked = charged.iter().map(|charged| charged.part).chain(later);
-        for (part, result) in asked.zip(results) {
-            let is_charged = charged.iter().any(|charged| charged.part.shard == part.shard);
-            let replies = match result {
-                Ok((_, replies)) => replies,
-                Err(error) if is_charged => return Ok(ReplyMessage::Error(error)),
-                Err(_) => continue,
-            };
-            match replies.as_slice() {
-                [ReplyMessage::Error(error)] if is_charged => {
-                    return Ok(ReplyMessage::Error(error.clone()));
-                }
-                [ReplyMessage::Settled { outcomes, .. }] => merged.set(&part.items, outcomes),
-                [ReplyMessage::Denied { outcomes }, _]
-                | [ReplyMessage::Allowed { .. }, ReplyMessage::Allowed { outcomes, .. }] => {
-                    merged.set(&part.items, outcomes);
-                }
-                _ => {}
+        for (charged, result) in charged.iter().zip(results.by_ref()) {
+            match refunded(result) {
+                Ok(outcomes) => merged.set(&charged.part.items, &outcomes),
+                Err(error) => return Ok(ReplyMessage::Error(error)),
+            }
+        }
+        for (part, result) in later.iter().zip(results) {
+            // A part that was not charged owes nothing; without a reply its outcome is unknown.
+            if let Ok(peeked) = PeekedPart::read(result) {
+                merged.set(&part.items, &peeked.present);
             }
         }
         Ok(ReplyMessage::Denied { outcomes: merged.outcomes() })
@@ -287,26 +291,8 @@ impl Exchange<'_> {
         charges: &[ChargeMessage],
         for_take: bool,
     ) -> Result<Result<Vec<PeekedPart>, ErrorMessage>, Pending> {
-        let calls = parts.iter().map(|part| (part.shard, peeks(part, charges, for_take))).collect();
-        let read = |result: Result<(u64, Vec<ReplyMessage>), ErrorMessage>| {
-            let (now_ns, replies) = result?;
-            match <[ReplyMessage; 2]>::try_from(replies) {
-                Ok([ReplyMessage::Denied { outcomes }, _]) => {
-                    Ok(PeekedPart { fits: false, present: outcomes.clone(), outcomes, now_ns })
-                }
-                Ok(
-                    [
-                        ReplyMessage::Allowed { outcomes, .. },
-                        ReplyMessage::Allowed { outcomes: present, .. },
-                    ],
-                ) => Ok(PeekedPart { fits: true, present, outcomes, now_ns }),
-                Ok([ReplyMessage::Error(error), _]) => Err(error),
-                _ => Err(ErrorMessage::Unavailable(
-                    "a shard returned a reply of the wrong kind".into(),
-                )),
-            }
-        };
-        Ok(self.send(calls)?.into_iter().map(read).collect())
+        let calls = parts.iter().map(|part| (part, peeks(part, charges, for_take))).collect();
+        Ok(self.send(calls)?.into_iter().map(PeekedPart::read).collect())
     }
 
     fn reserve(
@@ -341,7 +327,7 @@ impl Exchange<'_> {
                 return Ok(merge_charged(&charged, charges.len()));
             }
             for result in self.send(refunds(&charged, charges))? {
-                if let Err(error) = result {
+                if let Err(error) = refunded(result) {
                     return Ok(ReplyMessage::Error(error));
                 }
             }
@@ -363,7 +349,7 @@ impl Exchange<'_> {
             corrections: pick(corrections, &part.items),
             receipt: receipt.as_ref().map(|receipt| part_of(receipt, &part.items)),
         };
-        let calls = parts.iter().map(|part| (part.shard, alloc::vec![operation(part)])).collect();
+        let calls = parts.iter().map(|part| (part, alloc::vec![operation(part)])).collect();
         let results = self.send(calls)?;
         let mut merged = Merged::new(corrections.len());
         let mut all_applied = alloc::vec![0; corrections.len()];
@@ -402,12 +388,13 @@ impl Exchange<'_> {
             Ok(receipt) => receipt,
             Err(error) => return Ok(ReplyMessage::Error(error)),
         };
-        let call = |part: &ListPart| {
+        let mut calls: Vec<PartCall<'_>> = Vec::with_capacity(parts.len());
+        for part in parts {
             let operation = operation(&part.items, part_of(&receipt, &part.items));
-            (part.shard, alloc::vec![operation])
-        };
+            calls.push((part, alloc::vec![operation]));
+        }
         let mut sum = 0_u64;
-        for result in self.send(parts.iter().map(call).collect())? {
+        for result in self.send(calls)? {
             match result.map(|(_, mut replies)| replies.pop()) {
                 Ok(Some(ReplyMessage::Slots(slots))) => sum = sum.saturating_add(slots),
                 Ok(Some(other)) => return Ok(other),

@@ -20,6 +20,9 @@ pub const FORMAT: u32 = 1;
 /// Maximum number of operations in a batch.
 pub const MAX_OPERATIONS: usize = 64;
 
+/// Maximum length of a batch that the Worker accepts, in bytes.
+pub const MAX_BATCH_BYTES: usize = 256 * 1_024;
+
 /// Operations of one client.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Batch {
@@ -91,11 +94,13 @@ pub struct LimitMessage {
     pub generation: u32,
     /// How buckets were converted to it.
     pub change: ChangeMessage,
-    /// Earlier policies that may be new to the shard, oldest first, without a gap.
+    /// Earlier policies that may be new to the shard, oldest first, without a gap. A batch has them
+    /// once, with the first target of the limit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub past: Vec<(ChangeMessage, PolicyMessage)>,
-    /// How long the client has had the current policy, in nanoseconds. A shard that hears of two
-    /// policies keeps the one that was set later.
+    /// How long the client has had the current policy, in nanoseconds: for the first one since the
+    /// client was created, for a revision since its first use. A shard that hears of two policies
+    /// keeps the one that was set later.
     #[serde(skip_serializing_if = "is_zero")]
     pub age_ns: u64,
 }

@@ -95,6 +95,9 @@ impl PolicyMessage {
         }
         let bucket_only = self.max_debt.is_some() || self.horizon_ns.is_some();
         let slots_only = self.lease_ns.is_some() || self.lease_ms.is_some();
+        if self.lease_ns.is_some() && self.lease_ms.is_some() {
+            return Err("a policy has one of lease_ns and lease_ms".into());
+        }
         if (bucket_only && !is_bucket) || (slots_only && self.concurrency.is_none()) {
             return Err("the policy has parameters of two kinds".into());
         }
@@ -257,6 +260,10 @@ mod tests {
             (r#"{"capacity":1,"tokens_per_second":-2.5}"#, "tokens per second must be > 0"),
             (r#"{"capacity":1}"#, "a bucket needs one of rate and tokens_per_second"),
             (r#"{"quota":1,"max_debt":1}"#, "the policy has parameters of two kinds"),
+            (
+                r#"{"concurrency":1,"lease_ms":1,"lease_ns":5}"#,
+                "a policy has one of lease_ns and lease_ms",
+            ),
             (r#"{"allowance":1,"lease_ms":1}"#, "the policy has parameters of two kinds"),
             ("{}", "a policy needs capacity and rate, or quota, or allowance, or concurrency"),
             (

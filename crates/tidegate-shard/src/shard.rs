@@ -146,10 +146,9 @@ impl<S: Storage> Shard<S> {
             }
             OperationMessage::Reset { target } => {
                 let list = self.list(node, core::iter::once((target, 0)), now)?;
-                let name = &list[0].name;
-                let existed = self.storage.read(Table::Buckets, name).is_some();
+                let existed = list[0].bucket.stored.is_some();
                 if existed {
-                    self.storage.remove(Table::Buckets, name);
+                    self.storage.remove(Table::Buckets, &list[0].name);
                 }
                 Ok(StoreResponse::Reset(existed))
             }
@@ -352,8 +351,9 @@ impl<S: Storage> Shard<S> {
             list.add(target, amount, history).map_err(rejected)?;
         }
         for bucket in list.iter_mut() {
-            if let Some(value) = self.storage.read(Table::Buckets, &bucket.name) {
-                bucket.entry = Entry::decode(&value).map_err(rejected)?;
+            bucket.stored = self.storage.read(Table::Buckets, &bucket.name);
+            if let Some(value) = &bucket.stored {
+                bucket.entry = Entry::decode(value).map_err(rejected)?;
                 bucket.entry.expire(now.time);
             }
             bucket.effective = bucket.entry.effective_state(&bucket.history, now.time);
@@ -387,8 +387,13 @@ impl<S: Storage> Shard<S> {
         Ok(history.clone())
     }
 
-    /// Writes a bucket, and the history of its limit if that is not stored yet.
+    /// Writes a bucket unless its stored value is the same, and the history of its limit if that is
+    /// not stored yet.
     fn write(&mut self, entry: &ListEntry) {
+        let value = entry.bucket.entry.encode();
+        if value == entry.bucket.stored {
+            return;
+        }
         let limit = entry.history.limit();
         if let Some((history, stored)) = self.histories.get_mut(limit.identity())
             && !*stored
@@ -396,7 +401,7 @@ impl<S: Storage> Shard<S> {
             *stored = true;
             self.storage.write(Table::Limits, limit.identity(), &history.encode(), None);
         }
-        match entry.bucket.entry.encode() {
+        match value {
             Some(value) => {
                 let full_at = entry.bucket.entry.full_at(entry.policy());
                 let full_at = full_at.map(|ns| ns.div_ceil(1_000_000));

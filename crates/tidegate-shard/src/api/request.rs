@@ -57,6 +57,7 @@ impl Request {
             let targets: Vec<_> = batch.operations[0].targets().collect();
             for target in &targets {
                 let policy = target.limit.policy.to_policy().map_err(bad)?;
+                target.windows().map_err(bad)?;
                 if let Some(name) = &target.limit.name {
                     Limit::named(name, policy).map_err(|error| bad(error.to_string()))?;
                 }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use tidegate_core::{Receipt, ReceiptError, Time};
 
-use super::{ChargedPart, ListPart, PeekedPart};
+use super::{ChargedPart, ListPart, PartCall, PartResult, PeekedPart};
 use crate::message::{
     ChargeMessage, CorrectionMessage, ErrorMessage, OperationMessage, OutcomeMessage,
     ReceiptMessage, ReplyMessage, RetryMessage,
@@ -48,20 +48,53 @@ pub(super) fn peeks(
     ]
 }
 
-pub(super) fn refunds(
-    charged: &[ChargedPart<'_>],
+pub(super) fn refunds<'p>(
+    charged: &[ChargedPart<'p>],
     charges: &[ChargeMessage],
-) -> Vec<(u32, Vec<OperationMessage>)> {
-    let refund = |charged: &ChargedPart<'_>| {
+) -> Vec<PartCall<'p>> {
+    let refund = |charged: &ChargedPart<'p>| {
         let corrections = pick(charges, &charged.part.items).into_iter().map(|charge| {
             let delta = i64::try_from(charge.cost).map_or(i64::MIN, |cost| -cost);
             CorrectionMessage { on: charge.on, delta }
         });
         let receipt = charged.receipt.as_ref().map(ReceiptMessage::new);
         let settle = OperationMessage::Settle { corrections: corrections.collect(), receipt };
-        (charged.part.shard, alloc::vec![settle])
+        (charged.part, alloc::vec![settle])
     };
     charged.iter().map(refund).collect()
+}
+
+/// Returns the outcomes of a refund. Any other reply is an error: the charge may have stayed.
+pub(super) fn refunded(result: PartResult) -> Result<Vec<OutcomeMessage>, ErrorMessage> {
+    match result?.1.pop() {
+        Some(ReplyMessage::Settled { outcomes, .. }) => Ok(outcomes),
+        Some(ReplyMessage::Error(error)) => Err(error),
+        _ => Err(wrong_kind()),
+    }
+}
+
+impl PeekedPart {
+    /// Reads the replies to [`peeks`].
+    pub(super) fn read(result: PartResult) -> Result<Self, ErrorMessage> {
+        let (now_ns, replies) = result?;
+        match <[ReplyMessage; 2]>::try_from(replies) {
+            Ok([ReplyMessage::Denied { outcomes }, _]) => {
+                Ok(Self { fits: false, present: outcomes.clone(), outcomes, now_ns })
+            }
+            Ok(
+                [
+                    ReplyMessage::Allowed { outcomes, .. },
+                    ReplyMessage::Allowed { outcomes: present, .. },
+                ],
+            ) => Ok(Self { fits: true, present, outcomes, now_ns }),
+            Ok([ReplyMessage::Error(error), _]) => Err(error),
+            _ => Err(wrong_kind()),
+        }
+    }
+}
+
+fn wrong_kind() -> ErrorMessage {
+    ErrorMessage::Unavailable("a shard returned a reply of the wrong kind".into())
 }
 
 /// Returns when all parts can start, in nanoseconds since the Unix epoch; zero for at once. `None`
@@ -145,9 +178,14 @@ pub(super) fn lost() -> ReplyMessage {
 }
 
 impl ErrorMessage {
-    /// Names the shard in an error without a kind of its own.
-    pub(super) fn of_shard(&self, shard: u32) -> Self {
+    /// Translates the error of a part: the index of a charge becomes that in the complete list, and
+    /// an error without a kind of its own names the shard.
+    pub(super) fn of_part(&self, part: &ListPart) -> Self {
+        let shard = part.shard;
+        let index = |index: usize| part.items.get(index).copied().unwrap_or(index);
         match self {
+            Self::NoWindows(charge) => Self::NoWindows(index(*charge)),
+            Self::OtherWindows(charge) => Self::OtherWindows(index(*charge)),
             Self::Rejected(reason) => Self::Rejected(alloc::format!("shard {shard}: {reason}")),
             Self::Unavailable(reason) => {
                 Self::Unavailable(alloc::format!("shard {shard}: {reason}"))

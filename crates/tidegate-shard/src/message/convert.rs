@@ -20,10 +20,11 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What a client knows of its policy of a limit and a shard.
+/// What a client knows of its policy of a limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PolicySync {
-    /// The newest revision that the shard has confirmed.
+    /// The newest revision that all shards of the operation have confirmed, or that is in the same
+    /// batch already. Earlier ones are not sent.
     pub confirmed: Option<u32>,
     /// How long the client has had its current policy.
     pub age: Duration,
@@ -136,6 +137,22 @@ impl OperationMessage {
             Self::Hold { target, .. } | Self::Reset { target } => {
                 Box::new(core::iter::once(target))
             }
+        }
+    }
+
+    /// Passes the limits of all buckets to `visit`, in order.
+    pub(crate) fn for_each_limit(&mut self, visit: &mut dyn FnMut(&mut LimitMessage)) {
+        match self {
+            Self::Take { charges } | Self::Peek { charges, .. } | Self::Reserve { charges, .. } => {
+                charges.iter_mut().for_each(|charge| visit(&mut charge.on.limit));
+            }
+            Self::Settle { corrections, .. } => {
+                corrections.iter_mut().for_each(|correction| visit(&mut correction.on.limit));
+            }
+            Self::Release { targets, .. } | Self::Renew { targets, .. } => {
+                targets.iter_mut().for_each(|target| visit(&mut target.limit));
+            }
+            Self::Hold { target, .. } | Self::Reset { target } => visit(&mut target.limit),
         }
     }
 }

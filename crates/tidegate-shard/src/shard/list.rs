@@ -2,6 +2,7 @@
 
 use alloc::rc::Rc;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt::Write as _;
 use core::ops::{Deref, DerefMut};
 
@@ -25,6 +26,8 @@ pub(crate) struct ListedBucket {
     /// Key in the storage.
     pub(crate) name: String,
     pub(crate) history: Rc<History>,
+    /// The stored value.
+    pub(crate) stored: Option<Vec<u8>>,
     pub(crate) entry: Entry,
     pub(crate) effective: EffectiveState,
     /// Id of the lease of a charge to slots; zero otherwise.
@@ -86,6 +89,7 @@ impl List {
             || ListedBucket {
                 name: name.clone(),
                 history,
+                stored: None,
                 entry: Entry::default(),
                 effective,
                 lease: 0,
@@ -106,9 +110,11 @@ impl List {
             let mut bucket = BucketEntry::new(listed.policy(), state, held_until, listed.cost());
             match listed.policy() {
                 Policy::Quota(_) => {
-                    let windows = listed.windows.ok_or(ChargeError::NoWindows(index))?;
+                    let item = || self.first_item(index);
+                    let windows = listed.windows;
+                    let windows = windows.ok_or_else(|| ChargeError::NoWindows(item()))?;
                     if !bucket.open_window(&windows, now) {
-                        return Err(ChargeError::OtherWindows(index));
+                        return Err(ChargeError::OtherWindows(item()));
                     }
                 }
                 Policy::Concurrency(policy) => {

@@ -191,6 +191,27 @@ fn fields_of_other_verbs_are_refused() {
     assert_eq!(empty.body, "Error: a decision needs at least one charge");
 }
 
+/// R206: a mistake of the caller is 400, not 500.
+#[test]
+fn windows_of_a_quota_are_checked_like_the_rest_of_the_body() {
+    let mut shard = shard();
+    let take = |windows: &str| format!(r#"{{"policy":{{"quota":5}},"key":"q"{windows}}}"#);
+    let now = START_MS / 1_000;
+    for (windows, reason) in [
+        (r#","windows":[4,3,2,1]"#.to_owned(), "the bounds of windows must increase"),
+        (r#","windows":[1,2,3]"#.to_owned(), "windows must have four items"),
+        (r#","windows":[1,2,3,4]"#.to_owned(), "windows of charge 0"),
+        (String::new(), "charge 0"),
+    ] {
+        let response = post(&mut shard, "/take", &take(&windows), 0);
+        assert_eq!(response.status, 400, "{windows}: {}", response.body);
+        assert!(response.body.contains(reason), "{windows}: {}", response.body);
+    }
+    let windows = format!(r#","windows":[{},{},{},{}]"#, now - 90, now - 30, now + 30, now + 90);
+    let body = ok(&mut shard, "/take", &take(&windows), 0);
+    assert!(body.starts_with(r#"{"allowed":true,"remaining":4"#), "{body}");
+}
+
 #[test]
 fn only_changes_are_written() {
     let mut shard = shard();
@@ -204,6 +225,17 @@ fn only_changes_are_written() {
     assert_eq!(shard.storage().writes, writes, "denials and peeks write nothing");
     let (_, full_at) = shard.storage().buckets.values().next().unwrap();
     assert_eq!(*full_at, Some(START_MS + 10_000), "may be forgotten when it is full");
+    let one = |more: &str| {
+        format!(r#"{{"policy":{{"capacity":10,"rate":"1/s"}},"key":"b","group":"g"{more}}}"#)
+    };
+    ok(&mut shard, "/settle", &one(r#","delta":-3"#), 0);
+    assert_eq!(shard.storage().writes, writes, "a refund of a full bucket");
+    ok(&mut shard, "/hold", &one(r#","for_ms":30000"#), 0);
+    let writes = shard.storage().writes;
+    for shorter in [20_000, 30_000] {
+        ok(&mut shard, "/hold", &one(&format!(r#","for_ms":{shorter}"#)), 0);
+    }
+    assert_eq!(shard.storage().writes, writes, "a hold that ends no later");
 }
 
 #[test]
@@ -354,6 +386,98 @@ fn lost_refund_is_an_error_and_not_a_denial() {
     });
     assert_eq!((status, remaining), (503, 7), "{body}");
     assert!(body.contains("shard 75: no response"), "{body}");
+}
+
+/// Another caller reserves in shard 94 after it was peeked, so the parts do not start together, and
+/// shard 75 refuses to take its part back.
+#[test]
+fn refused_refund_of_a_reservation_is_an_error_and_is_not_tried_again() {
+    let policy = r#""policy":{"capacity":5,"rate":"1/s"}"#;
+    let list = format!(
+        r#"{{"max_wait_ms":60000,"charges":[
+        {{{policy},"key":"user:1","cost":3}},{{{policy},"key":"user:2","cost":3}}]}}"#
+    );
+    let mut shards: Vec<_> = (0..128).map(|_| shard()).collect();
+    let mut rounds = 0;
+    let (status, body) = coordinated_with("/reserve", &list, 128, |round, number, body| {
+        rounds = round + 1;
+        if (round, number) == (2, 94) {
+            ok(&mut shards[94], "/take", &format!(r#"{{{policy},"key":"user:2","cost":4}}"#), 0);
+        }
+        if (round, number) == (3, 75) {
+            let reply = r#"{"format":1,"now_ns":1,"replies":[{"error":{"rejected":"refused"}}]}"#;
+            return Response { status: 200, body: reply.to_owned() };
+        }
+        post(&mut shards[number], "/operations", body, 0)
+    });
+    assert_eq!((status, rounds), (500, 4), "{body}");
+    assert!(body.contains("shard 75: refused"), "{body}");
+    let peek = format!(r#"{{{policy},"key":"user:1"}}"#);
+    let body = ok(&mut shards[75], "/peek", &peek, 0);
+    assert!(body.contains(r#""remaining":1"#), "the part was charged: {body}");
+}
+
+/// A list has the history of a limit once, and every shard gets it once per call.
+#[test]
+fn histories_reach_all_shards_of_a_list() {
+    let past: Vec<String> = (1..=200)
+        .map(|capacity| format!(r#"["reset",{{"capacity":{capacity},"rate":"1/s"}}]"#))
+        .collect();
+    let limit = |past: &str| {
+        format!(
+            r#"{{"name":"a","policy":{{"capacity":9,"rate":"1/s"}},"generation":200,"change":"keep_tokens"{past}}}"#
+        )
+    };
+    let with_past = limit(&format!(r#","past":[{}]"#, past.join(",")));
+    let keys = (0..16).map(|number| format!("user:{number}"));
+    let charges: Vec<_> = keys
+        .map(|key| {
+            let limit = if key == "user:0" { with_past.clone() } else { limit("") };
+            format!(r#"{{"on":{{"limit":{limit},"key":"{key}"}},"cost":1}}"#)
+        })
+        .collect();
+    let batch = format!(
+        r#"{{"format":1,"node":1,"operations":[{{"take":{{"charges":[{}]}}}}]}}"#,
+        charges.join(",")
+    );
+    let mut shards: Vec<_> = (0..128).map(|_| shard()).collect();
+    // All shards know the limit from this client, with a bucket that a reset fills again.
+    for number in [0, 1, 15] {
+        let old = format!(
+            r#"{{"format":1,"node":1,"operations":[{{"take":{{"charges":[{{"on":{{"limit":{{"name":"a","policy":{{"capacity":1,"rate":"1/s"}}}},"key":"user:{number}"}},"cost":1}}]}}}}]}}"#
+        );
+        coordinated(&mut shards, "/operations", &old);
+    }
+    let (status, body) = coordinated_with("/operations", &batch, 128, |_, number, body| {
+        assert!(body.matches("\"past\"").count() <= 1, "{number}: {body}");
+        post(&mut shards[number], "/operations", body, 0)
+    });
+    assert_eq!(status, 200);
+    let replies: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let outcomes = replies["replies"][0]["allowed"]["outcomes"].as_array().unwrap();
+    let remaining: Vec<_> = outcomes.iter().map(|one| one["remaining"].as_u64().unwrap()).collect();
+    assert_eq!(remaining, [8; 16], "all were reset in between: {body}");
+}
+
+/// Each shard sees few charges, but the list is too long.
+#[test]
+fn list_across_shards_has_the_bounds_of_a_list() {
+    let charge = |number: usize| {
+        format!(
+            r#"{{"on":{{"limit":{{"policy":{{"allowance":1}}}},"key":"user:{number}"}},"cost":1}}"#
+        )
+    };
+    let mut shards: Vec<_> = (0..128).map(|_| shard()).collect();
+    for (count, reply) in [(16, "allowed"), (17, "error")] {
+        let charges: Vec<_> = (0..count).map(charge).collect();
+        let body = format!(
+            r#"{{"format":1,"operations":[{{"take":{{"charges":[{}]}}}}]}}"#,
+            charges.join(",")
+        );
+        let (status, body) = coordinated(&mut shards, "/operations", &body);
+        assert_eq!(status, 200);
+        assert!(body.contains(&format!(r#""replies":[{{"{reply}""#)), "{count}: {body}");
+    }
 }
 
 #[test]

@@ -65,6 +65,15 @@ pub async fn windows_are_checked(subject: &dyn Subject) {
     assert_refused(store.error(Operation::Take(&list)).await, ChargeError::NoWindows(1));
     let far = charge(&limit, 1, days_around(9 * DAY));
     assert_refused(store.error(Operation::Take(&far)).await, ChargeError::OtherWindows(0));
+    // Errors name the place in the list as it was given: two charges on one bucket, or on buckets
+    // that a store may keep in different places.
+    for other in ["a", "b", "c"] {
+        let [first, second] = ["a", other].map(|key| Charge::new(&client, key, 1));
+        let error = store.error(Operation::Take(&[first, second, list[1]])).await;
+        assert_refused(error, ChargeError::NoWindows(2));
+        let error = store.error(Operation::Take(&[first, second, far[0]])).await;
+        assert_refused(error, ChargeError::OtherWindows(2));
+    }
     assert_eq!(store.remaining(&client, "a").await, 10, "nothing was spent");
 }
 
