@@ -17,18 +17,25 @@ const MAX_ENTRIES: usize = 65_536;
 pub(crate) struct KnownPolicies {
     /// The newest revision of each limit that each shard has confirmed.
     confirmed: RwLock<HashMap<(u32, Arc<str>), u32>>,
-    /// The newest revision of each limit, and when it was first used.
+    /// The newest revision of each limit that was revised, and when it was first used.
     used: RwLock<HashMap<Arc<str>, (u32, Duration)>>,
 }
 
 impl KnownPolicies {
-    /// Returns what is known of a limit. `now` is the time of this client.
-    pub(crate) fn sync(&self, shard: Option<u32>, limit: &Limit, now: Duration) -> PolicySync {
-        if limit.is_inline() {
-            return PolicySync::default();
+    /// Returns what is known of a limit whose buckets are in these shards. `now` is the time since
+    /// this client was created.
+    pub(crate) fn sync(
+        &self,
+        shards: impl Iterator<Item = u32>,
+        limit: &Limit,
+        now: Duration,
+    ) -> PolicySync {
+        if limit.is_inline() || limit.generation() == 0 {
+            // There is nothing older to leave out. The original policy applies since the client was
+            // created: with its first use, a program that did not see a change would undo it.
+            return PolicySync { confirmed: None, age: now };
         }
-        let confirmed = shard.and_then(|shard| self.confirmed(shard, limit));
-        PolicySync { confirmed, age: self.age(limit, now) }
+        PolicySync { confirmed: self.confirmed(shards, limit), age: self.age(limit, now) }
     }
 
     /// Remembers that a shard has confirmed the revision of a limit.
@@ -36,7 +43,8 @@ impl KnownPolicies {
         if limit.is_inline() || limit.generation() == 0 {
             return;
         }
-        if self.confirmed(shard, limit).is_some_and(|known| known >= limit.generation()) {
+        let known = self.confirmed(std::iter::once(shard), limit);
+        if known.is_some_and(|known| known >= limit.generation()) {
             return;
         }
         let mut confirmed = self.confirmed.write().unwrap_or_else(PoisonError::into_inner);
@@ -46,17 +54,16 @@ impl KnownPolicies {
         confirmed.insert((shard, limit.shared_identity()), limit.generation());
     }
 
-    fn confirmed(&self, shard: u32, limit: &Limit) -> Option<u32> {
-        if limit.generation() == 0 {
-            // There is nothing older to leave out.
-            return None;
-        }
+    /// Returns the newest revision that all of these shards have confirmed.
+    fn confirmed(&self, mut shards: impl Iterator<Item = u32>, limit: &Limit) -> Option<u32> {
         let confirmed = self.confirmed.read().unwrap_or_else(PoisonError::into_inner);
-        confirmed.get(&(shard, limit.shared_identity())).copied()
+        let of_shard = |shard| confirmed.get(&(shard, limit.shared_identity())).copied();
+        let first = of_shard(shards.next()?)?;
+        shards.try_fold(first, |least, shard| Some(least.min(of_shard(shard)?)))
     }
 
-    /// Returns for how long the policy of a limit has been used. One that was replaced is older than
-    /// the one that replaced it.
+    /// Returns for how long the policy of a revised limit has been used. One that was replaced is
+    /// older than the one that replaced it.
     fn age(&self, limit: &Limit, now: Duration) -> Duration {
         let used = self.used.read().unwrap_or_else(PoisonError::into_inner);
         match used.get(limit.identity()) {
@@ -82,17 +89,43 @@ mod tests {
 
     use super::*;
 
+    fn policy(capacity: u64) -> Policy {
+        Policy::per_second(1).capacity(capacity).build().unwrap()
+    }
+
+    fn revised(times: u64) -> Limit {
+        let first = Limit::named("a", policy(10)).unwrap();
+        (0..times).fold(first, |limit, number| {
+            limit.revise(policy(11 + number), PolicyChange::KeepTokens).unwrap()
+        })
+    }
+
     #[test]
-    fn ages_are_those_of_the_newest_policy() {
+    fn ages_count_from_the_creation_of_the_client_and_from_the_first_use_of_a_revision() {
         let known = KnownPolicies::default();
         let seconds = Duration::from_secs;
-        let policy = |capacity| Policy::per_second(1).capacity(capacity).build().unwrap();
-        let first = Limit::named("a", policy(10)).unwrap();
-        let second = first.revise(policy(4), PolicyChange::KeepTokens).unwrap();
-        let age = |limit, now| known.sync(Some(3), limit, seconds(now)).age;
-        assert_eq!((age(&first, 100), age(&first, 130)), (seconds(0), seconds(30)));
+        let [first, second, third] = [0, 1, 2].map(revised);
+        let age = |limit, now| known.sync([3].into_iter(), limit, seconds(now)).age;
+        assert_eq!((age(&first, 100), age(&first, 130)), (seconds(100), seconds(130)));
         assert_eq!((age(&second, 131), age(&second, 140)), (seconds(0), seconds(9)));
-        assert!(age(&first, 140) > age(&second, 140));
-        assert_eq!(age(&Limit::inline(policy(1)), 500), seconds(0));
+        assert_eq!((age(&third, 150), age(&third, 160)), (seconds(0), seconds(10)));
+        assert!(age(&first, 160) > age(&second, 160) && age(&second, 160) > age(&third, 160));
+    }
+
+    #[test]
+    fn what_all_shards_of_a_list_have_confirmed_is_not_sent_again() {
+        let known = KnownPolicies::default();
+        let [second, third, fourth] = [1, 2, 3].map(revised);
+        known.confirm(3, &third);
+        known.confirm(4, &second);
+        let confirmed =
+            |shards: &[u32]| known.sync(shards.iter().copied(), &fourth, Duration::ZERO).confirmed;
+        assert_eq!(
+            [confirmed(&[3]), confirmed(&[4]), confirmed(&[3, 4])],
+            [Some(2), Some(1), Some(1)]
+        );
+        assert_eq!(confirmed(&[3, 5]), None, "a shard that knows nothing");
+        known.confirm(3, &second);
+        assert_eq!(confirmed(&[3]), Some(2), "an older revision");
     }
 }

@@ -1,5 +1,8 @@
 //! The store: operations in, one request per shard out.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -7,9 +10,12 @@ use futures_util::stream::{self, StreamExt as _};
 use http::HeaderValue;
 use tidegate_core::{
     Key, Limit, Operation, Probe, Store, StoreError, StoreResponse, StoreResponses, Submission,
-    decide,
+    Target, decide,
 };
-use tidegate_shard::message::{Batch, FORMAT, MAX_OPERATIONS, OperationMessage, Replies};
+use tidegate_shard::message::{
+    Batch, FORMAT, MAX_BATCH_BYTES, MAX_OPERATIONS, OperationMessage, PolicySync, Replies,
+    ReplyMessage,
+};
 use tidegate_shard::route::shard_of;
 use tokio::time::Instant;
 
@@ -40,6 +46,8 @@ pub struct DurableStore {
     created: Instant,
     /// The time sent with every request, in nanoseconds; zero for none.
     manual_time: AtomicU64,
+    /// The first manual time: on that clock, this store was created then.
+    manual_start: AtomicU64,
 }
 
 impl DurableStore {
@@ -57,6 +65,7 @@ impl DurableStore {
             known: KnownPolicies::default(),
             created: Instant::now(),
             manual_time: AtomicU64::new(0),
+            manual_start: AtomicU64::new(0),
         }
     }
 
@@ -64,34 +73,32 @@ impl DurableStore {
     /// manual clock uses it.
     #[cfg(feature = "manual-clock")]
     pub fn set_manual_time(&self, nanos: u64) {
+        let start = &self.manual_start;
+        // Fails for all times but the first.
+        let _ = start.compare_exchange(0, nanos, Ordering::SeqCst, Ordering::SeqCst);
         self.manual_time.store(nanos, Ordering::SeqCst);
     }
 
     /// Returns the shard of all keys of an operation; `None` if they are in several.
     fn shard_of_all(&self, operation: &Operation<'_>) -> Option<u32> {
-        let mut shards = keys(operation).into_iter().map(|key| shard_of(key, self.shards));
+        let mut shards = targets(operation).into_iter().map(|target| self.shard_of(&target));
         let first = shards.next()?;
         shards.all(|shard| shard == first).then_some(first)
     }
 
-    /// Executes operations on one shard, or on several for `None`.
+    fn shard_of(&self, target: &Target<'_>) -> u32 {
+        shard_of(target.key, self.shards)
+    }
+
+    /// Executes operations on one shard, or one on several for `None`.
     async fn execute(
         &self,
         shard: Option<u32>,
         operations: &[&Operation<'_>],
+        body: Vec<u8>,
     ) -> Vec<OperationResult> {
-        let now = self.now();
-        let sync = |limit: &Limit| self.known.sync(shard, limit, now);
-        let messages: Option<Vec<_>> =
-            operations.iter().map(|operation| OperationMessage::new(operation, sync)).collect();
-        let Some(messages) = messages else {
-            return all_failed(operations.len(), || {
-                DurableStoreError::Unsupported.into_store_error()
-            });
-        };
-        let result = self.exchange(shard, messages).await;
-        let replies = match result {
-            Ok(replies) if replies.replies.len() == operations.len() => replies,
+        let replies = match self.exchange(shard, body).await {
+            Ok(replies) if replies.replies.len() == operations.len() => replies.replies,
             Ok(_) => {
                 let reason = "it has another number of replies than there were operations";
                 let error = DurableStoreError::Malformed(reason.to_owned());
@@ -99,22 +106,46 @@ impl DurableStore {
             }
             Err(error) => return repeat(error, operations.len()),
         };
-        if let Some(shard) = shard {
-            for limit in operations.iter().flat_map(|operation| limits(operation)) {
-                self.known.confirm(shard, limit);
+        for (operation, reply) in operations.iter().zip(&replies) {
+            // After an error, not all shards may have read all policies.
+            if !matches!(reply, ReplyMessage::Error(_)) {
+                for target in targets(operation) {
+                    self.known.confirm(self.shard_of(&target), target.limit);
+                }
             }
         }
-        replies.replies.iter().map(tidegate_shard::message::ReplyMessage::to_response).collect()
+        replies.iter().map(ReplyMessage::to_response).collect()
     }
 
-    async fn exchange(
+    /// Returns the body of a request with these operations.
+    fn encode(
         &self,
-        shard: Option<u32>,
-        operations: Vec<OperationMessage>,
-    ) -> Result<Replies, StoreError> {
+        operations: &[&Operation<'_>],
+        histories: Histories,
+    ) -> Result<Vec<u8>, StoreError> {
+        let now = self.now();
+        let sent: RefCell<HashSet<(Arc<str>, u32)>> = RefCell::default();
+        let message = |operation: &&Operation<'_>| {
+            let targets = targets(operation);
+            let sync = |limit: &Limit| {
+                let of_limit = |target: &&Target<'_>| target.limit.identity() == limit.identity();
+                let shards = targets.iter().filter(of_limit).map(|target| self.shard_of(target));
+                let sync = self.known.sync(shards, limit, now);
+                let is_sent = histories == Histories::Omitted
+                    || !sent.borrow_mut().insert((limit.shared_identity(), limit.generation()));
+                let confirmed = if is_sent { Some(limit.generation()) } else { sync.confirmed };
+                PolicySync { confirmed, ..sync }
+            };
+            OperationMessage::new(operation, sync)
+        };
+        let operations: Option<Vec<_>> = operations.iter().map(message).collect();
+        let operations =
+            operations.ok_or_else(|| DurableStoreError::Unsupported.into_store_error())?;
         let batch = Batch { format: FORMAT, node: Some(self.node), operations };
-        let malformed = |reason: String| DurableStoreError::Malformed(reason).into_store_error();
-        let body = serde_json::to_vec(&batch).map_err(|error| malformed(error.to_string()))?;
+        serde_json::to_vec(&batch).map_err(|error| malformed(error.to_string()))
+    }
+
+    async fn exchange(&self, shard: Option<u32>, body: Vec<u8>) -> Result<Replies, StoreError> {
         let path = match shard {
             Some(shard) => format!("/shards/{shard}/operations?shards={}", self.shards),
             None => format!("/operations?shards={}", self.shards),
@@ -123,11 +154,14 @@ impl DurableStore {
         Replies::parse(&response).map_err(malformed)
     }
 
-    /// The time of this client, with which it measures the age of its policies.
+    /// The time since this store was created, with which it measures the age of its policies.
     fn now(&self) -> Duration {
         match self.manual_time.load(Ordering::SeqCst) {
             0 => self.created.elapsed(),
-            nanos => Duration::from_nanos(nanos),
+            nanos => {
+                let start = self.manual_start.load(Ordering::SeqCst);
+                Duration::from_nanos(nanos.saturating_sub(start))
+            }
         }
     }
 
@@ -145,7 +179,8 @@ impl DurableStore {
         results.resize_with(operations.len(), || None);
         let mut plan = RequestPlan::default();
         for (index, operation) in operations.iter().enumerate() {
-            let keys = keys(operation);
+            let keys: Vec<Key<'_>> =
+                targets(operation).into_iter().map(|target| target.key).collect();
             match decide::check_list(keys.iter().copied()) {
                 Ok(()) => plan.add(index, self.shard_of_all(operation), keys),
                 Err(error) => results[index] = Some(Err(error.into())),
@@ -166,20 +201,48 @@ impl DurableStore {
         );
     }
 
-    /// Sends the requests of a chain one after the other.
+    /// Sends the requests of a chain one after the other, none longer than the Worker accepts.
     async fn execute_chain(
         &self,
         Chain { shard, members }: Chain,
         operations: &[Operation<'_>],
     ) -> Vec<(usize, OperationResult)> {
         let mut done = Vec::with_capacity(members.len());
-        for batch in members.chunks(MAX_OPERATIONS) {
+        let mut waiting: Vec<&[usize]> = members.chunks(MAX_OPERATIONS).rev().collect();
+        while let Some(batch) = waiting.pop() {
             let batch_operations: Vec<_> = batch.iter().map(|&index| &operations[index]).collect();
-            let results = self.execute(shard, &batch_operations).await;
+            let mut body = self.encode(&batch_operations, Histories::Sent);
+            if is_too_long(&body) {
+                if let (first, second @ [_, ..]) = batch.split_at(batch.len().div_ceil(2)) {
+                    waiting.extend([second, first]);
+                    continue;
+                }
+                // Without the policies in between, buckets are converted to the current one at once.
+                body = self.encode(&batch_operations, Histories::Omitted);
+            }
+            let results = match body {
+                Ok(body) => self.execute(shard, &batch_operations, body).await,
+                Err(error) => repeat(error, batch.len()),
+            };
             done.extend(batch.iter().copied().zip(results));
         }
         done
     }
+}
+
+/// Whether a request has the earlier policies that its shards may not know.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Histories {
+    Sent,
+    Omitted,
+}
+
+fn is_too_long(body: &Result<Vec<u8>, StoreError>) -> bool {
+    body.as_ref().is_ok_and(|body| body.len() > MAX_BATCH_BYTES)
+}
+
+fn malformed(reason: String) -> StoreError {
+    DurableStoreError::Malformed(reason).into_store_error()
 }
 
 impl Store for DurableStore {
@@ -194,40 +257,23 @@ impl Store for DurableStore {
     /// Sends an empty batch to one shard. Unlike a request without the secret, it finds out whether
     /// the Worker would execute operations of this client.
     fn probe(&self) -> Probe<'_> {
-        Box::pin(async { self.exchange(Some(0), Vec::new()).await.map(drop) })
+        Box::pin(async {
+            let body = self.encode(&[], Histories::Sent)?;
+            self.exchange(Some(0), body).await.map(drop)
+        })
     }
 }
 
-fn keys<'a>(operation: &Operation<'a>) -> Vec<Key<'a>> {
+fn targets<'a>(operation: &Operation<'a>) -> Vec<Target<'a>> {
     match *operation {
         Operation::Take(charges)
         | Operation::Peek(charges)
         | Operation::Reserve { charges, .. } => {
-            charges.iter().map(|charge| charge.target.key).collect()
+            charges.iter().map(|charge| charge.target).collect()
         }
-        Operation::Settle { corrections, .. } => corrections.iter().map(|c| c.target.key).collect(),
-        Operation::Release { targets, .. } | Operation::Renew { targets, .. } => {
-            targets.iter().map(|target| target.key).collect()
-        }
-        Operation::Hold { target, .. } | Operation::Reset { target } => vec![target.key],
-        _ => Vec::new(),
-    }
-}
-
-fn limits<'a>(operation: &Operation<'a>) -> Vec<&'a Limit> {
-    match *operation {
-        Operation::Take(charges)
-        | Operation::Peek(charges)
-        | Operation::Reserve { charges, .. } => {
-            charges.iter().map(|charge| charge.target.limit).collect()
-        }
-        Operation::Settle { corrections, .. } => {
-            corrections.iter().map(|c| c.target.limit).collect()
-        }
-        Operation::Release { targets, .. } | Operation::Renew { targets, .. } => {
-            targets.iter().map(|target| target.limit).collect()
-        }
-        Operation::Hold { target, .. } | Operation::Reset { target } => vec![target.limit],
+        Operation::Settle { corrections, .. } => corrections.iter().map(|c| c.target).collect(),
+        Operation::Release { targets, .. } | Operation::Renew { targets, .. } => targets.to_vec(),
+        Operation::Hold { target, .. } | Operation::Reset { target } => vec![target],
         _ => Vec::new(),
     }
 }
@@ -247,4 +293,39 @@ fn repeat(error: StoreError, count: usize) -> Vec<OperationResult> {
     let mut results: Vec<OperationResult> = (1..count).map(|_| Err(again(&error))).collect();
     results.insert(0, Err(error));
     results
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::{Charge, Policy, PolicyChange};
+
+    use super::*;
+
+    /// Returns how many times a request with these lists has earlier policies.
+    fn histories(store: &DurableStore, lists: &[&[Charge<'_>]]) -> usize {
+        let operations: Vec<_> = lists.iter().map(|list| Operation::Take(list)).collect();
+        let operations: Vec<_> = operations.iter().collect();
+        let body = store.encode(&operations, Histories::Sent).unwrap();
+        String::from_utf8(body).unwrap().matches("\"past\"").count()
+    }
+
+    #[test]
+    fn history_is_sent_once_per_request_until_all_shards_of_the_limit_have_confirmed_it() {
+        let store = DurableStore::builder("durable+http://127.0.0.1:1").build().unwrap();
+        let policy = |capacity| Policy::per_second(1).capacity(capacity).build().unwrap();
+        let revised = |name| {
+            let first = Limit::named(name, policy(10)).unwrap();
+            first.revise(policy(4), PolicyChange::KeepTokens).unwrap()
+        };
+        let (a, b) = (revised("a"), revised("b"));
+        let list = [&a, &b, &a].map(|limit| Charge::new(limit, "user:1", 1));
+        let across = ["user:1", "user:2"].map(|key| Charge::new(&a, key, 1));
+        assert_eq!(histories(&store, &[&list, &list]), 2, "one per limit");
+        assert_eq!(histories(&store, &[&across]), 1);
+        store.known.confirm(75, &a);
+        assert_eq!(histories(&store, &[&list, &list]), 1, "the shard of user:1 knows a");
+        assert_eq!(histories(&store, &[&across]), 1, "that of user:2 does not");
+        store.known.confirm(94, &a);
+        assert_eq!(histories(&store, &[&across]), 0);
+    }
 }

@@ -1,6 +1,7 @@
 //! The store on a real workerd that runs the bundled Worker.
 #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
+mod batches;
 mod failures;
 mod fixture;
 mod persistence;

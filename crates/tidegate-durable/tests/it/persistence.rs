@@ -82,7 +82,8 @@ async fn limits_are_shared_between_clients_and_newest_policy_applies() {
 }
 
 /// A shard learns of a change from the first request that brings it. A program that was started
-/// before the change must not undo it in a shard that it reaches later.
+/// before the change must not undo it in a shard that it reaches later, not even with its first use
+/// of the limit.
 #[tokio::test]
 async fn policy_of_a_program_that_did_not_see_the_change_stays_replaced() {
     let workerd = workerd();
@@ -104,6 +105,15 @@ async fn policy_of_a_program_that_did_not_see_the_change_stays_replaced() {
         assert_eq!(take(&other, &original, key, 1).await.unwrap().remaining(), 2, "{key}");
         assert_eq!(take(&one, &revised, key, 1).await.unwrap().remaining(), 1, "{key}");
     }
+    let original = limit("used-by-one");
+    let revised = original.revise(smaller, PolicyChange::KeepTokens).unwrap();
+    assert_eq!(take(&one, &original, "a", 1).await.unwrap().remaining(), 9);
+    for store in [&one, &other] {
+        store.set_manual_time(START_NS + 2 * minute);
+    }
+    assert_eq!(take(&one, &revised, "a", 1).await.unwrap().remaining(), 3);
+    assert_eq!(take(&other, &original, "a", 1).await.unwrap().remaining(), 2);
+    assert_eq!(take(&one, &revised, "a", 1).await.unwrap().remaining(), 1);
 }
 
 /// Operations of one call on several shards do not wait for each other, unless they share a key.
