@@ -4,12 +4,12 @@
  * The runtime executes one request at a time up to its next `await`, and a decision has none between
  * its first read and its last write. So a decision is atomic without a lock.
  */
-import { HttpError, NOW_HEADER, notFound, pathOf, readBody, reply, text } from "./http";
+import { HttpError, MAX_CALL, NOW_HEADER, notFound, pathOf, readBody, reply, text } from "./http";
 import { ShardModule, type ModuleReply } from "./shard-module";
 import { FormatError, ShardStorage, START } from "./shard-storage";
 
 /** Time between the first write and the first sweep, and between sweeps, in milliseconds. */
-export const SWEEP_INTERVAL_MS = 3_600_000;
+const SWEEP_INTERVAL_MS = 3_600_000;
 
 /**
  * Pause between two steps of a sweep, in milliseconds. A step takes about one; without a pause the
@@ -60,7 +60,7 @@ export class RateLimiterDO implements DurableObject {
   }
 
   async #handle(path: string, request: Request): Promise<Response> {
-    const body = await readBody(request);
+    const body = await readBody(request, MAX_CALL);
     this.#armed ??= (await this.#ctx.storage.getAlarm()) !== null;
     // After the last await: a slow caller must not bring a time before that of later decisions.
     const result = this.#execute(path, body, this.#now(request));
@@ -101,25 +101,38 @@ export class RateLimiterDO implements DurableObject {
     void this.#ctx.storage.setAlarm(Date.now() + SWEEP_INTERVAL_MS);
   }
 
-  /** Deletes the buckets that are full and idle. Requests are served between its steps. */
+  /**
+   * Deletes the buckets that are full and idle, and the limits that have no bucket any more. Requests
+   * are served between its steps.
+   */
   async #sweep(nowMs: number): Promise<void> {
     // The alarm that called this is not set any more. A request in between may set the next one.
     this.#armed = (await this.#ctx.storage.getAlarm()) !== null;
-    let cursor: ArrayBuffer | undefined = START;
-    for (;;) {
-      // A request in between may have dropped the storage, so it is not kept over an await.
-      cursor = this.#open().sweepBatch(cursor, nowMs);
-      if (cursor === undefined) break;
-      await scheduler.wait(SWEEP_PAUSE_MS);
-    }
+    await this.#sweepTable((storage, cursor) => storage.sweepBuckets(cursor, nowMs));
+    await this.#sweepTable((storage, cursor) => {
+      // It has policy histories that are about to be deleted.
+      this.#module = undefined;
+      return storage.sweepLimits(cursor);
+    });
     const storage = this.#open();
     if (!storage.isEmpty()) {
       this.#arm();
       return;
     }
-    storage.forgetLimits();
-    // Its policy histories are those that were just deleted.
+    storage.forgetShard();
+    // It has the number that was just deleted.
     this.#module = undefined;
+  }
+
+  /** Executes one step after the other. A step returns where the next one starts. */
+  async #sweepTable(step: (storage: ShardStorage, cursor: ArrayBuffer) => ArrayBuffer | undefined): Promise<void> {
+    let cursor: ArrayBuffer | undefined = START;
+    for (;;) {
+      // A request in between may have dropped the storage, so it is not kept over an await.
+      cursor = step(this.#open(), cursor);
+      if (cursor === undefined) return;
+      await scheduler.wait(SWEEP_PAUSE_MS);
+    }
   }
 
   #open(): ShardStorage {

@@ -3,6 +3,12 @@
 /** Maximum length of a request body, in bytes. */
 export const MAX_BODY = 256 * 1024;
 
+/**
+ * Maximum length of what the Worker sends to an object. Its calls are longer than the request: they
+ * have each charge twice, and receipts.
+ */
+export const MAX_CALL = 4 * MAX_BODY;
+
 /** Header with the time of a request, in nanoseconds since the Unix epoch. For tests. */
 export const NOW_HEADER = "x-tidegate-now-ns";
 
@@ -36,26 +42,26 @@ export function reply(status: number, body: BodyInit): Response {
   return new Response(body, { status, headers: { "content-type": type } });
 }
 
-function tooLarge(): HttpError {
-  return new HttpError(413, `Error: the body exceeds ${MAX_BODY} bytes; send fewer operations at once`);
+function tooLarge(max: number): HttpError {
+  return new HttpError(413, `Error: the body exceeds ${max} bytes; send fewer operations at once`);
 }
 
 /**
- * Reads a body of at most `MAX_BODY` bytes.
+ * Reads a body of at most `max` bytes.
  * @throws HttpError if it is longer
  */
-export async function readBody(request: Request): Promise<Uint8Array> {
+export async function readBody(request: Request, max: number): Promise<Uint8Array> {
   const length = request.headers.get("content-length");
   if (length !== null) {
     // The runtime delivers no more bytes than the header says.
-    if (!(Number(length) <= MAX_BODY)) throw tooLarge();
+    if (!(Number(length) <= max)) throw tooLarge(max);
     return new Uint8Array(await request.arrayBuffer());
   }
-  return request.body === null ? new Uint8Array(0) : readStream(request.body);
+  return request.body === null ? new Uint8Array(0) : readStream(request.body, max);
 }
 
 /** Reads a body of unknown length, and no more of it than is allowed. */
-async function readStream(stream: ReadableStream): Promise<Uint8Array> {
+async function readStream(stream: ReadableStream, max: number): Promise<Uint8Array> {
   const chunks: Uint8Array[] = [];
   let length = 0;
   const reader = stream.getReader();
@@ -64,9 +70,9 @@ async function readStream(stream: ReadableStream): Promise<Uint8Array> {
     if (done) break;
     chunks.push(value);
     length += value.byteLength;
-    if (length > MAX_BODY) {
+    if (length > max) {
       await reader.cancel();
-      throw tooLarge();
+      throw tooLarge(max);
     }
   }
   const body = new Uint8Array(length);

@@ -5,7 +5,7 @@
  */
 import { coordinate } from "./coordinate";
 import type { RateLimiterEnv } from "./durable-object";
-import { HttpError, NOW_HEADER, notFound, pathOf, readBody, text } from "./http";
+import { HttpError, MAX_BODY, NOW_HEADER, notFound, pathOf, readBody, text } from "./http";
 import { checkSecret } from "./secret";
 import { DEFAULT_SHARDS, MAX_SHARDS, objectName, shardOf } from "./shard-of";
 
@@ -41,21 +41,21 @@ export default {
 async function route(request: Request, path: string, env: Env): Promise<Response> {
   const send = sender(request, env);
   if (path === "/consume") {
-    const body = decode(await readBody(request));
+    const body = decode(await readBody(request, MAX_BODY));
     return send(shardOf(keyOf(body), shardsOf(env)), "/consume", body);
   }
   const toShard = (shard: number, body: string) => send(shard, "/operations", body);
   if (path === "/operations") {
-    const body = decode(await readBody(request));
+    const body = decode(await readBody(request, MAX_BODY));
     return coordinate(path, body, shardsOf(env, request), toShard);
   }
   if (VERBS.has(path)) {
-    return coordinate(path, decode(await readBody(request)), shardsOf(env), toShard);
+    return coordinate(path, decode(await readBody(request, MAX_BODY)), shardsOf(env), toShard);
   }
   const [, shard, verb] = /^\/shards\/(\d{1,5})\/(operations|sweep)$/.exec(path) ?? [];
   if (shard === undefined || Number(shard) >= shardsOf(env, request)) return notFound();
   if (verb === "sweep" && env.TIDEGATE_MANUAL_CLOCK !== "1") return notFound();
-  return send(Number(shard), `/${verb}`, await readBody(request));
+  return send(Number(shard), `/${verb}`, await readBody(request, MAX_BODY));
 }
 
 type Send = (shard: number, path: string, body: string | Uint8Array) => Promise<Response>;

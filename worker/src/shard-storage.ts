@@ -7,7 +7,7 @@ export const FORMAT = 1;
 /** A bucket is deleted once it is full and was not written for this long, in milliseconds. */
 export const IDLE_MS = 86_400_000;
 
-/** Number of buckets that one step of a sweep looks at. */
+/** Number of rows that one step of a sweep looks at. */
 export const BATCH = 1_000;
 
 const CREATE = `
@@ -28,7 +28,14 @@ const BATCH_END = `SELECT id FROM buckets WHERE id > ? ORDER BY id LIMIT 1 OFFSE
 const SWEEP_TO = "DELETE FROM buckets WHERE id > ?1 AND id <= ?2 AND full_at <= ?3 AND written_at < ?4";
 const SWEEP_REST = "DELETE FROM buckets WHERE id > ?1 AND full_at <= ?2 AND written_at < ?3";
 
-/** Where a sweep starts. No bucket has an empty id. */
+const LIMITS_END = `SELECT id FROM limits WHERE id > ? ORDER BY id LIMIT 1 OFFSET ${BATCH - 1}`;
+// The id of a bucket starts with that of its limit and the byte 1f, which is in no limit's id.
+const UNUSED = `NOT EXISTS (SELECT 1 FROM buckets
+  WHERE buckets.id > CAST(limits.id || x'1f' AS BLOB) AND buckets.id < CAST(limits.id || x'20' AS BLOB))`;
+const SWEEP_LIMITS_TO = `DELETE FROM limits WHERE id > ?1 AND id <= ?2 AND ${UNUSED}`;
+const SWEEP_LIMITS_REST = `DELETE FROM limits WHERE id > ?1 AND ${UNUSED}`;
+
+/** Where a sweep starts. Neither a bucket nor a limit has an empty id, but the number of the shard. */
 export const START = new ArrayBuffer(0);
 
 /** Storage that this version cannot read. */
@@ -81,7 +88,7 @@ export class ShardStorage implements Host {
    * Deletes what is full and idle among the next buckets after `cursor`. Returns the next cursor, or
    * undefined after the last bucket.
    */
-  sweepBatch(cursor: ArrayBuffer, nowMs: number): ArrayBuffer | undefined {
+  sweepBuckets(cursor: ArrayBuffer, nowMs: number): ArrayBuffer | undefined {
     if (!this.#exists) return undefined;
     const end = this.#sql.exec(BATCH_END, cursor).raw().next();
     const before = nowMs - IDLE_MS;
@@ -94,13 +101,29 @@ export class ShardStorage implements Host {
     return next;
   }
 
+  /**
+   * Deletes those without a bucket among the next limits after `cursor`. Returns the next cursor, or
+   * undefined after the last limit.
+   */
+  sweepLimits(cursor: ArrayBuffer): ArrayBuffer | undefined {
+    if (!this.#exists) return undefined;
+    const end = this.#sql.exec(LIMITS_END, cursor).raw().next();
+    if (end.done) {
+      this.#sql.exec(SWEEP_LIMITS_REST, cursor);
+      return undefined;
+    }
+    const next = end.value[0] as ArrayBuffer;
+    this.#sql.exec(SWEEP_LIMITS_TO, cursor, next);
+    return next;
+  }
+
   /** Whether there is no bucket. */
   isEmpty(): boolean {
     return !this.#exists || this.#sql.exec("SELECT 1 FROM buckets LIMIT 1").raw().next().done === true;
   }
 
-  /** Deletes all limits. */
-  forgetLimits(): void {
+  /** Deletes the number of a shard without buckets, and limits whose buckets were just deleted. */
+  forgetShard(): void {
     if (this.#exists) this.#sql.exec("DELETE FROM limits");
   }
 

@@ -30,11 +30,36 @@ export class RateLimiterDO extends Shard {
       sql.exec(await request.text());
       return Response.json({});
     }
+    if (path === "/test/ids") {
+      const table = (await request.text()) === "limits" ? "limits" : "buckets";
+      const rows = [...sql.exec(`SELECT CAST(id AS TEXT) AS id FROM ${table} ORDER BY id`)];
+      return Response.json(rows.map((row) => row.id));
+    }
+    if (path === "/test/sweep") {
+      return Response.json({ pauses: await this.#sweepWith(await request.text(), request.headers) });
+    }
     if (path === "/test/alarm-now") {
       await this.#storage.setAlarm(Date.now());
       return Response.json({});
     }
     return super.fetch(request);
+  }
+
+  /** Sweeps. In each pause, counts the buckets and consumes. */
+  async #sweepWith(consume: string, headers: Headers): Promise<object[]> {
+    const post = (path: string, body: string) => super.fetch(new Request(`https://shard${path}`, { method: "POST", headers, body }));
+    const pauses: object[] = [];
+    const wait = scheduler.wait;
+    scheduler.wait = async () => {
+      const buckets = this.#storage.sql.exec("SELECT count(*) AS n FROM buckets").one().n;
+      pauses.push({ buckets, answer: await (await post("/consume", consume)).json() });
+    };
+    try {
+      await post("/sweep", "");
+    } finally {
+      scheduler.wait = wait;
+    }
+    return pauses;
   }
 }
 

@@ -65,6 +65,32 @@ describe("the storage of an object", () => {
     assert.equal((await state(worker, 75)).buckets, 0);
   });
 
+  test("a sweep forgets limits without buckets and keeps those with", async () => {
+    const post = async (limit: string, policy: object, now: number) => {
+      const body = { format: 1, node: 1, operations: [{ take: { charges: [{ on: { limit: { name: limit, ...policy }, key: "k", group: "limits" }, cost: 1 }] } }] };
+      const answer = await worker.post("/shards/11/operations", body, { now });
+      return answer.json.replies[0].allowed.outcomes[0].remaining;
+    };
+    const bucket = (capacity: number, more: object = {}) => ({ policy: { capacity, rate: "1/s" }, ...more });
+    const limits = async () => (await worker.post("/test/11/test/ids", "limits")).json;
+    // More limits than one step looks at, with names that begin like that of a limit with a bucket.
+    await post("kept", { policy: { allowance: 5 } }, T0);
+    await post("kept-not", bucket(10), T0);
+    const rows = `WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < 2500)
+      INSERT INTO limits SELECT CAST('other' || n AS BLOB), x'00' FROM number`;
+    await worker.post("/test/11/test/sql", rows);
+    assert.equal((await limits()).length, 2_503);
+    await worker.post("/shards/11/sweep", "", { now: T0 + 25 * HOUR });
+    assert.deepEqual(await limits(), ["", "kept"], "and the number of the shard");
+    // The history of a forgotten limit starts anew, and is stored with its next bucket.
+    const revised = bucket(4, { generation: 1, past: [["keep_tokens", { capacity: 10, rate: "1/s" }]] });
+    assert.equal(await post("kept-not", revised, T0 + 25 * HOUR), 3);
+    assert.deepEqual(await limits(), ["", "kept", "kept-not"]);
+    await worker.restart("SIGKILL");
+    assert.equal(await post("kept-not", revised, T0 + 25 * HOUR), 2);
+    assert.equal(await post("kept", { policy: { allowance: 5 } }, T0 + 25 * HOUR), 3);
+  });
+
   test("the real alarm sweeps, forgets limits and is not set again on an empty shard", async () => {
     const past = Date.now() - 25 * HOUR;
     const key = "rl:public:anon:PING";
@@ -107,27 +133,25 @@ describe("the storage of an object", () => {
   });
 });
 
+// A sweep looks at 1,000 rows at a time, and pauses: no request waits for more than that.
 test("a shard answers requests during a sweep", async () => {
   const worker: any = await startWorker({ entry, bindings: { TIDEGATE_MANUAL_CLOCK: "1" } });
   try {
-    // A sweep looks at 1,000 buckets in a step.
     await worker.consume("user:1", { now: T0 });
     const copies = `WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < ${COPIES})
       INSERT INTO buckets SELECT CAST(n AS BLOB), value, full_at, written_at FROM buckets, number`;
     await worker.post("/test/75/test/sql", copies);
-    const later = T0 + 25 * HOUR;
-    let isSweeping = true;
-    const sweep = worker.post("/shards/75/sweep", "", { now: later }).finally(() => (isSweeping = false));
-    let between = 0;
-    while (isSweeping) {
-      const { buckets } = await state(worker, 75);
-      const answer = await worker.consume("user:1", { capacity: 1_000_000, now: later });
-      assert.equal(answer.json.allowed, true);
-      if (buckets > 2 && buckets <= COPIES) between += 1;
-    }
-    assert.equal((await sweep).status, 200);
-    assert.ok(between > 0, "no request was answered between two steps");
-    assert.ok((await state(worker, 75)).buckets <= 2, "only what was used meanwhile is left");
+    // In each pause, the fixture counts the rows and lets the shard decide.
+    const consume = { key: "user:1", cost: 1, capacity: 1_000_000, tokensPerSecond: 1 };
+    const swept = await worker.post("/test/75/test/sweep", consume, { now: T0 + 25 * HOUR });
+    const { pauses } = swept.json as { pauses: { buckets: number; answer: { allowed: boolean; remaining: number } }[] };
+    // The first decision makes a bucket of another policy.
+    const left = pauses.map(({ buckets }) => buckets);
+    const expected = Array.from({ length: COPIES / 1_000 }, (_, step) => COPIES + 1 - (step + 1) * 1_000 + Math.min(step, 1));
+    assert.deepEqual(left, expected);
+    const remaining = pauses.map(({ answer }) => answer.allowed && answer.remaining);
+    assert.deepEqual(remaining, pauses.map((_, step) => 999_999 - step));
+    assert.equal((await state(worker, 75)).buckets, 1, "what was used meanwhile is left");
   } finally {
     await worker.stop();
   }

@@ -19,7 +19,10 @@ async function freePort() {
   return port;
 }
 
-/** Starts workerd. `bindings` are texts; `entry` replaces the Worker, `wasm` the module. */
+/**
+ * Starts workerd. `bindings` are texts; `entry` replaces the Worker, `wasm` the module.
+ * @param {{ bindings?: Record<string, string | undefined>, entry?: string, wasm?: string, script?: string }} options
+ */
 export async function startWorker({ bindings = {}, entry = join(workerDir, "src/index.ts"), wasm, script } = {}) {
   const dir = mkdtempSync(join(tmpdir(), "tidegate-worker-"));
   mkdirSync(join(dir, "data"));
