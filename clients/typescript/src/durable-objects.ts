@@ -49,28 +49,23 @@ export function durableObjectRateLimiter<Id>(
       const prefixed = prefixedKey(key, prefix);
       checkCost(cost);
       const shard = fnv1a(prefixed) % shards;
-      const object = namespace.get(namespace.idFromName(`rate-limiter-${shard}`));
       const body = JSON.stringify({ key: prefixed, cost, capacity, tokensPerSecond });
-      const response = await send(object, body);
-      if (!response.ok) throw await statusError(response, "Durable Object");
-      return toDecision(await readJson(response), response.status);
+      try {
+        const object = namespace.get(namespace.idFromName(`rate-limiter-${shard}`));
+        const headers = { "content-type": "application/json" };
+        const response = await object.fetch(URL, { method: "POST", headers, body });
+        if (!response.ok) throw await statusError(response, "Durable Object");
+        return toDecision(await readJson(response), response.status);
+      } catch (error) {
+        throw toError(error);
+      }
     },
   };
 }
 
-async function send(
-  object: { fetch(url: string, init: ConsumeRequest): Promise<HttpResponse> },
-  body: string,
-): Promise<HttpResponse> {
-  try {
-    return await object.fetch(URL, {
-      method: "POST",
-      headers: { "content-type": "application/json" },
-      body,
-    });
-  } catch (cause) {
-    throw new RateLimiterError("UNAVAILABLE", `Durable Object failed: ${String(cause)}`, { cause });
-  }
+function toError(error: unknown): RateLimiterError {
+  if (error instanceof RateLimiterError) return error;
+  return new RateLimiterError("UNAVAILABLE", `Durable Object failed: ${String(error)}`, { cause: error });
 }
 
 function toDecision(value: unknown, status: number): RateLimitDecision {

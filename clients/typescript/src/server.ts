@@ -1,13 +1,13 @@
 import { RateLimiterError } from "./errors.js";
 import { isCount, malformed, readJson, statusError } from "./http-decision.js";
-import { checkCost, checkOptions, checkPolicy, invalidOption, prefixedKey } from "./policy.js";
+import { checkCost, checkOptions, checkPolicy, invalidOption, positiveInteger, prefixedKey } from "./policy.js";
 import type { Policy, RateLimitDecision, RateLimiter } from "./types.js";
 
 /** Options of `tidegateRateLimiter`. */
 export interface ServerOptions {
   /** Sent as `Authorization: Bearer`, for a proxy that checks it. The server itself does not. */
   readonly token?: string;
-  /** Milliseconds to wait for a response; 5,000 if unset. */
+  /** Whole milliseconds to wait for a response; 5,000 if unset. */
   readonly timeoutMs?: number;
 }
 
@@ -28,8 +28,9 @@ export function tidegateRateLimiter(
 ): RateLimiter {
   const { token, timeoutMs = DEFAULT_TIMEOUT_MS } = checkOptions(options);
   const checked = checkPolicy(policy);
-  if (!(typeof timeoutMs === "number" && timeoutMs > 0 && timeoutMs <= MAX_TIMEOUT_MS)) {
-    throw invalidOption("timeoutMs", `must be > 0 and at most ${MAX_TIMEOUT_MS}`, timeoutMs);
+  // Node's timers of signals refuse fractions.
+  if (!(positiveInteger("timeoutMs", timeoutMs) <= MAX_TIMEOUT_MS)) {
+    throw invalidOption("timeoutMs", `must be at most ${MAX_TIMEOUT_MS}`, timeoutMs);
   }
   // What a header cannot carry would fail in each call, with an error that quotes it.
   if (token !== undefined && !(typeof token === "string" && /^[\x21-\x7e]+$/.test(token))) {

@@ -75,8 +75,8 @@ const WORKER = `
 
 let workers = 0;
 
-/** Bundles a Worker from the built package as its users do, and starts it. */
-export async function startWorkerd(worker = WORKER): Promise<Workerd> {
+/** Bundles a Worker from the built package as its users do, and starts it. `bindings` are texts. */
+export async function startWorkerd(worker = WORKER, bindings: Record<string, string> = {}): Promise<Workerd> {
   workers += 1;
   const folder = fileURLToPath(new URL(`build/worker-${process.pid}-${workers}/`, PACKAGE));
   await build({
@@ -100,6 +100,7 @@ export async function startWorkerd(worker = WORKER): Promise<Workerd> {
         .map((name) => ({ type: "CompiledWasm" as const, path: folder + name })),
     ],
     compatibilityDate: "2026-04-01",
+    bindings,
     durableObjects: { RATE_LIMITER: { className: "RateLimiterDO", useSQLite: true } },
     cf: false,
   });

@@ -103,14 +103,24 @@ export function describeRateLimiter(name: string, create: Create): void {
     });
 
     test("tokens refill at a fractional rate", async () => {
-      const limiter = await fresh({ capacity: 2, tokensPerSecond: 12.5 });
-      await limiter.consume("user:1", 2);
+      // A token in 1.6 s: none refills between the first two calls.
+      const limiter = await fresh({ capacity: 2, tokensPerSecond: 0.625 });
+      assert.deepEqual(await limiter.consume("user:1", 2), { allowed: true, remaining: 0 });
       const denied = await limiter.consume("user:1", 1);
-      if (!denied.allowed) {
-        assert.ok(denied.retryAfterMs !== null && denied.retryAfterMs <= 80);
-        await new Promise((resolve) => setTimeout(resolve, (denied.retryAfterMs ?? 0) + 20));
-        assert.equal((await limiter.consume("user:1", 1)).allowed, true);
-      }
+      assert.ok(!denied.allowed && denied.retryAfterMs !== null && denied.retryAfterMs <= 1_600, JSON.stringify(denied));
+      await new Promise((resolve) => setTimeout(resolve, (denied.retryAfterMs ?? 0) + 20));
+      assert.deepEqual(await limiter.consume("user:1", 1), { allowed: true, remaining: 0 });
+    });
+
+    test("a limiter can be disposed of twice, and used again", async () => {
+      const limiter = await fresh(SLOW);
+      await limiter.consume("user:1", 1);
+      limiter.dispose?.();
+      limiter.dispose?.();
+      // Only the memory limiter forgets its buckets.
+      const remaining = limiter.dispose === undefined ? 8 : 9;
+      assert.deepEqual(await limiter.consume("user:1", 1), { allowed: true, remaining });
+      assert.deepEqual(limiter.getPolicy().capacity, SLOW.capacity);
     });
 
     test("an invalid cost is an error and spends nothing", async () => {

@@ -83,6 +83,31 @@ test("no response in time is TIMEOUT, a closed port and a broken connection are 
   });
 });
 
+test("whatever fails in an exchange with an object is a RateLimiterError", async () => {
+  const reset = new Error("reset");
+  const fail = () => {
+    throw reset;
+  };
+  const cut = new ReadableStream({
+    start: (stream) => stream.enqueue(new TextEncoder().encode('{"allowed":')),
+    pull: (stream) => stream.error(reset),
+  });
+  const working = namespace(() => new Response());
+  const namespaces = [
+    namespace(() => new Response(cut)),
+    { ...working, get: fail },
+    { ...working, idFromName: fail },
+    { ...working, get: () => undefined as never },
+  ];
+  for (const objects of namespaces) {
+    await assert.rejects(durableObjectRateLimiter(objects, POLICY).consume("a", 1), {
+      name: "RateLimiterError",
+      code: "UNAVAILABLE",
+      message: /^Durable Object failed: /,
+    });
+  }
+});
+
 test("the server gets the prefixed key and the policy, at a path below its URL", async () => {
   const seen: unknown[] = [];
   await serve(async (request, response) => {
@@ -130,12 +155,16 @@ test("options are checked when the limiter is created", () => {
     code: "INVALID_OPTION",
     message: "namespace must have a method idFromName, got undefined",
   });
-  for (const timeoutMs of [0, -1, Number.NaN, 2_147_483_648, Infinity, null, "5", 5n] as number[]) {
+  for (const timeoutMs of [0, -1, 1_500.5, Number.NaN, Infinity, null, "5", 5n] as number[]) {
     assert.throws(() => tidegateRateLimiter("http://a", POLICY, { timeoutMs }), {
       code: "INVALID_OPTION",
-      message: `timeoutMs must be > 0 and at most 2147483647, got ${timeoutMs}`,
+      message: `timeoutMs must be a positive integer, got ${timeoutMs}`,
     });
   }
+  assert.throws(() => tidegateRateLimiter("http://a", POLICY, { timeoutMs: 2_147_483_648 }), {
+    code: "INVALID_OPTION",
+    message: "timeoutMs must be at most 2147483647, got 2147483648",
+  });
 });
 
 test("a URL or a token that cannot be used is refused when the limiter is created, without quoting it", () => {
