@@ -2,7 +2,8 @@
 //!
 //! The built files are committed, so that users and most contributors need no compiler for this
 //! target. The same compiler makes the same bytes in any folder: paths are remapped, locations of
-//! panics left out, and symbols do not depend on the folder. `--check` builds again and compares.
+//! panics left out, and symbols do not depend on the folder. `--check` runs clippy, builds again and
+//! compares.
 //!
 //! Cargo hashes the absolute paths of crates outside the workspace into their symbols, which decide
 //! the order of functions. So this program runs between cargo and the compiler, and gives our crates
@@ -85,6 +86,7 @@ pub(crate) fn check() -> Result<()> {
     format.arg(project::root().join("wasm/Cargo.toml"));
     process::run(format)?;
     let toolchain = tools::wasm()?;
+    lint(&toolchain)?;
     let built = build(&toolchain, &["--locked"])?;
     let recorded = fs::read_to_string(project::root().join(BUILT_WITH)).unwrap_or_default();
     let same_compiler = recorded.trim() == toolchain.version;
@@ -107,18 +109,33 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// Builds all modules and returns the folder with them.
-fn build(toolchain: &WasmToolchain, arguments: &[&str]) -> Result<PathBuf> {
+/// Runs clippy, which the linter of the developer's toolchain cannot do for this target.
+fn lint(toolchain: &WasmToolchain) -> Result<()> {
     let target = project::target_folder("wasm-modules")?;
-    let mut command = Command::new(toolchain.cargo);
-    command.args(["build", "--workspace", "--release", "--target", TARGET, "--target-dir"]);
-    command.arg(&target).arg("-Zbuild-std=core,alloc").args(arguments);
+    let mut command = command(toolchain, toolchain.clippy, "clippy", &target);
+    command.args(["--locked", "--", "--deny", "warnings"]).env("CARGO", toolchain.cargo);
+    process::run(command).context("clippy rejects the crates in wasm/")
+}
+
+/// A command for all modules, without the options of a build.
+fn command(toolchain: &WasmToolchain, program: &str, subcommand: &str, target: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.args([subcommand, "--workspace", "--release", "--target", TARGET, "--target-dir"]);
+    command.arg(target).arg("-Zbuild-std=core,alloc");
     command.current_dir(project::root().join("wasm")).stdin(Stdio::null());
     // The task itself runs under another cargo, which has set these for its own compiler.
     for variable in ["LD_LIBRARY_PATH", "RUSTFLAGS", "RUSTUP_TOOLCHAIN"] {
         command.env_remove(variable);
     }
     command.env("RUSTC", toolchain.rustc).env("RUSTC_BOOTSTRAP", "1");
+    command
+}
+
+/// Builds all modules and returns the folder with them.
+fn build(toolchain: &WasmToolchain, arguments: &[&str]) -> Result<PathBuf> {
+    let target = project::target_folder("wasm-modules")?;
+    let mut command = command(toolchain, toolchain.cargo, "build", &target);
+    command.args(arguments);
     let wrapper = env::current_exe().context("this program has no path")?;
     command.env("RUSTC_WRAPPER", wrapper).env(AS_COMPILER, project::root());
     command.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", &toolchain.linker);

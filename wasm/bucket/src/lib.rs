@@ -99,8 +99,9 @@ pub extern "C" fn bucket_size() -> usize {
 /// `place` is the beginning of a block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn create(place: *mut TokenBucket, capacity: f64, length: usize) -> usize {
+    let text = &raw mut TEXT;
     // SAFETY: there is one thread, and no other reference to the buffer.
-    let text = unsafe { &mut *(&raw mut TEXT) };
+    let text = unsafe { &mut *text };
     match policy(text.get(length), capacity) {
         Ok(policy) => {
             // SAFETY: the caller's block is large enough and aligned.

@@ -1,9 +1,9 @@
 //! Finds or installs what builds WebAssembly: Debian's compiler with the sources of its core
-//! library, and a linker.
+//! library and its linter, and a linker.
 //!
 //! The toolchain of the developer has no core library for this target, and its sources are not
-//! always available. Debian's `rustc-web`, `cargo-web` and `rust-web-src` have one version, so the
-//! core library can be compiled with the program. Neither toolchain is changed.
+//! always available. Debian's packages have one version, so the core library can be compiled with the
+//! program. Neither toolchain is changed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,8 +16,9 @@ use crate::sanitize;
 
 const CARGO: &str = "/usr/bin/cargo";
 const RUSTC: &str = "/usr/bin/rustc";
-const PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
-const INSTALL: &str = "sudo apt-get install rustc-web cargo-web rust-web-src";
+const CLIPPY: &str = "/usr/bin/cargo-clippy";
+const PACKAGES: [&str; 4] = ["rustc-web", "cargo-web", "rust-web-src", "rust-web-clippy"];
+const INSTALL: &str = "sudo apt-get install rustc-web cargo-web rust-web-src rust-web-clippy";
 
 /// The oldest minor version of the compiler that knows all of our options.
 const MIN_MINOR: u32 = 91;
@@ -27,6 +28,7 @@ const MIN_MINOR: u32 = 91;
 pub(crate) struct WasmToolchain {
     pub(crate) cargo: &'static str,
     pub(crate) rustc: &'static str,
+    pub(crate) clippy: &'static str,
     /// The line that the compiler prints as its version.
     pub(crate) version: String,
     /// Folder of the sources of the compiler, with the core library below it.
@@ -65,7 +67,11 @@ fn find() -> Result<WasmToolchain> {
     if !source.join("library/core/Cargo.toml").exists() {
         bail!("the sources of the core library of {version} are missing");
     }
-    Ok(WasmToolchain { cargo: CARGO, rustc: RUSTC, version, source, linker: linker()? })
+    if !runs(Command::new(CLIPPY).arg("--version")) {
+        bail!("clippy for {version} is missing");
+    }
+    let linker = linker()?;
+    Ok(WasmToolchain { cargo: CARGO, rustc: RUSTC, clippy: CLIPPY, version, source, linker })
 }
 
 fn source() -> Result<PathBuf> {
