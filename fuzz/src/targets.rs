@@ -7,6 +7,7 @@ mod header_fields;
 mod paths;
 mod receipt;
 mod response;
+mod shard;
 mod snapshot;
 mod summary;
 mod websocket;
@@ -43,6 +44,7 @@ pub const TARGETS: &[Target] = &[
     target("answer", response::answer),
     slow("config", config::file),
     target("config_patch", config::patch),
+    target("coordinator", shard::coordinator),
     target("forwarded", header_fields::forwarded),
     target("gateway", gateway::call),
     target("host", header_fields::host),
@@ -52,6 +54,8 @@ pub const TARGETS: &[Target] = &[
     target("paths", paths::paths),
     target("receipt", receipt::receipt),
     target("reported_limits", header_fields::reported_limits),
+    target("shard_messages", shard::messages),
+    target("shard_request", shard::request),
     slow("snapshot", snapshot::snapshot),
     target("sse", response::sse),
     target("summary", summary::summary),

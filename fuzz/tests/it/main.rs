@@ -46,6 +46,7 @@ targets! {
     answer
     config
     config_patch
+    coordinator
     forwarded
     gateway
     host
@@ -55,6 +56,8 @@ targets! {
     paths
     receipt
     reported_limits
+    shard_messages
+    shard_request
     snapshot
     sse
     summary
