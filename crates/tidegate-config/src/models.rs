@@ -1,8 +1,9 @@
 //! Models of the library stack, as a configuration says (feature `models`).
 //!
 //! A provider with limits of its own uses those and learns the others; `[modules.rate_limit]` is for
-//! all other providers. Without that section, models that are rate limited learn all limits. A setting that the library cannot apply is an error, so that nothing in a
-//! file is silently without effect.
+//! all other providers. Without that section, models that are rate limited learn all limits. A
+//! setting that the library cannot apply is an error, so that nothing in a file is silently without
+//! effect.
 
 use std::path::PathBuf;
 

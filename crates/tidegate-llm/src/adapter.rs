@@ -113,9 +113,9 @@ impl<H> Adapter<H> {
     }
 
     /// Sets the timeout for the head of the response, and between any two pieces of its body. The
-    /// deadline of a call can end it earlier. A
-    /// response that is not streamed may take five times as long from its head to its end, and the
-    /// body of an error at most five seconds in any case. Default: [`DEFAULT_TIMEOUT`].
+    /// deadline of a call can end it earlier. A response that is not streamed may take five times as
+    /// long from its head to its end, and the body of an error at most five seconds in any case.
+    /// Default: [`DEFAULT_TIMEOUT`].
     pub fn timeout(mut self, span: Duration) -> Self {
         self.settings_mut().timeout = span;
         self

@@ -14,7 +14,9 @@ use tidegate_llm::retry::RetryLayer;
 use tidegate_llm::{Call, Chat, Credential, Dialect, Provider};
 use tidegate_sim::{Account, Limits, Output, Simulator};
 
-/// What the program knows of a call. Key functions see it; it is not sent to the provider.
+/// What the program knows of a call. Key functions see it; it is not sent to the provider. Each
+/// attempt has a clone.
+#[derive(Clone)]
 struct Session {
     user: &'static str,
 }

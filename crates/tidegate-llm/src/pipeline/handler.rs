@@ -70,8 +70,8 @@ impl<C: 'static> RateLimitHandler<C> {
 
     /// Sets the function that returns the parts of a command's key; commands with the same key
     /// share limits. It sees the whole command, with the caller's context, and the provider. Parts
-    /// of any length are a key, also none. Default: [`by_model`]. Observers see only hashes of keys from any other function, since they
-    /// may name people; see [`show_keys`](Self::show_keys).
+    /// of any length are a key, also none. Default: [`by_model`]. Observers see only hashes of keys
+    /// from any other function, since they may name people; see [`show_keys`](Self::show_keys).
     ///
     /// ```
     /// use tidegate_llm::pipeline::{Command, Planned, RateLimitHandler};

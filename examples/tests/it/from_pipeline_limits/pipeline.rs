@@ -9,6 +9,7 @@ use tidegate_llm::{Call, CallError, CallResponse, Chat, Provider};
 use tower::Service;
 
 /// Your own data of a command. Key functions see it; it is not sent to the provider.
+#[derive(Clone)]
 pub struct Session {
     pub user_id: Option<&'static str>,
 }

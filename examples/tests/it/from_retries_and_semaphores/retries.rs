@@ -3,7 +3,8 @@
 use std::fmt;
 
 use tidegate_llm::Class;
-use tidegate_llm::retry::{RetryLayer, default_retries};
+use tidegate_llm::retry::RetryLayer;
+use tidegate_llm::settings::default_retries;
 
 /// The error of an HTTP library.
 #[derive(Debug)]
