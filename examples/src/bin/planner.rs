@@ -3,8 +3,6 @@
 //! `cargo run -p tidegate-examples --bin planner`
 #![allow(clippy::print_stdout, reason = "an example shows what happens")]
 
-use std::time::Instant;
-
 use anyhow::Result;
 use tidegate_llm::adapter::{Adapter, Target};
 use tidegate_llm::client::Client;
@@ -13,6 +11,7 @@ use tidegate_llm::plan::{PlanRequest, Planner, RawConstraint};
 use tidegate_llm::retry::RetryLayer;
 use tidegate_llm::{Call, Chat, Credential, Dialect, Provider};
 use tidegate_sim::{Account, Limits, Output, Simulator};
+use tokio::time::Instant;
 
 /// What the program knows of a call. Key functions see it; it is not sent to the provider. Each
 /// attempt has a clone.
