@@ -237,6 +237,10 @@ fn day_ends_in_tokyo(header: &str) {
     assert_eq!(fixture.call().status, 200);
 }
 
+/// Calls go out with a key of the server. Its limits are in the server's store; those of callers'
+/// keys are not, and follow the clock of the machine.
+const OWN_KEY: &str = "api_key_env = \"PROVIDER_KEY\"\n";
+
 /// A server whose store has a clock that stands still, so no bucket refills.
 fn frozen(layers: Layers) -> (Server, ManualClock) {
     let clock = ManualClock::new();
@@ -259,7 +263,7 @@ fn models_of_other_providers_have_the_limits_of_the_tier() {
         ("anthropic", Dialect::Anthropic, "start", "v1/messages", anthropic, 1_000 / 60),
     ] {
         let account = Account::new(dialect, "main", KEY).any_model(Limits::new());
-        let settings = format!("max_wait = \"0s\"\ntier = \"{tier}\"\n");
+        let settings = format!("{OWN_KEY}max_wait = \"0s\"\ntier = \"{tier}\"\n");
         let fixture = Fixture::of_provider(name, account, &settings, frozen);
         let url = format!("http://{}/{name}/{path}", fixture.server.address());
         let statuses = (0..=at_once).map(|_| {
@@ -285,7 +289,7 @@ fn models_have_the_limits_of_the_tier() {
         let account = Account::new(Dialect::OpenAi, "main", KEY)
             .model("gpt-4o", Limits::new())
             .output(Output::fixed(10));
-        let settings = format!("max_wait = \"0s\"\n{tier}");
+        let settings = format!("{OWN_KEY}max_wait = \"0s\"\n{tier}");
         let fixture = Fixture::with_server(account, &settings, "", frozen);
         let statuses: Vec<_> = (0..9).map(|_| fixture.send(&body).status().as_u16()).collect();
         assert_eq!(statuses, [[200; 8].as_slice(), &[ninth]].concat(), "{tier}");

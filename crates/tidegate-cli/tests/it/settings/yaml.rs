@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 use tidegate_sim::Limits;
+use tokio::time::Instant;
 
 use crate::outbound::fixtures::{KEY, Provider, Sdk};
 use crate::program::{Serving, serve};
