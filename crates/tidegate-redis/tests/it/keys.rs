@@ -94,7 +94,7 @@ fn idle_keys_expire_and_used_ones_stay() {
     block_on(async {
         let builder = RedisStore::builder(&server.url()).prefix(&*prefix);
         let store = open(builder.ttl(Duration::from_millis(1))).await;
-        granted(&store, &limit, "idle", 1).await;
+        granted(&store, &limit, "idle", 4).await;
         assert_eq!(exists("idle").integer(), 1);
         let start = server_micros(server);
         granted(&store, &limit, "used", 4).await;
