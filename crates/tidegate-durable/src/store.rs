@@ -127,12 +127,21 @@ impl DurableStore {
         let sent: RefCell<HashSet<(Arc<str>, u32)>> = RefCell::default();
         let message = |operation: &&Operation<'_>| {
             let targets = targets(operation);
+            // A shard that refuses the receipt of an operation does not read its histories.
+            let has_receipt = matches!(
+                operation,
+                Operation::Settle { .. } | Operation::Release { .. } | Operation::Renew { .. }
+            );
             let sync = |limit: &Limit| {
                 let of_limit = |target: &&Target<'_>| target.limit.identity() == limit.identity();
                 let shards = targets.iter().filter(of_limit).map(|target| self.shard_of(target));
                 let sync = self.known.sync(shards, limit, now);
-                let is_sent = histories == Histories::Omitted
-                    || !sent.borrow_mut().insert((limit.shared_identity(), limit.generation()));
+                let history = (limit.shared_identity(), limit.generation());
+                let is_sent = match has_receipt {
+                    true => sent.borrow().contains(&history),
+                    false => !sent.borrow_mut().insert(history),
+                };
+                let is_sent = is_sent || histories == Histories::Omitted;
                 let confirmed = if is_sent { Some(limit.generation()) } else { sync.confirmed };
                 PolicySync { confirmed, ..sync }
             };
