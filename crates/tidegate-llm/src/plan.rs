@@ -2,8 +2,9 @@
 //!
 //! A [`Constraint`] contains the limits of a provider. A [`Planner`] finds the one for a call: the
 //! user's override first, then a [capability](Planner::capability) of the provider (that of Gemini
-//! is [built in](GeminiCapability)), then a [`TierTable`], then a default. The [`Plan`] carries the constraint and its [`ConstraintSource`],
-//! so that it is visible why a call is limited. An [`Inference`] finds the provider of a model.
+//! is [built in](GeminiCapability)), then a [`TierTable`], then a default. The [`Plan`] carries the
+//! constraint and its [`ConstraintSource`], so that it is visible why a call is limited. An
+//! [`Inference`] finds the provider of a model.
 //!
 //! Nothing here waits, counts or sends. Limits of providers without a dated public source are not
 //! shipped.

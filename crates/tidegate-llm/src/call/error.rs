@@ -192,6 +192,11 @@ impl CallError {
         }
     }
 
+    /// Returns whether the response did not arrive in time.
+    pub(crate) const fn is_timeout(&self) -> bool {
+        matches!(self, Self::Connection { kind: ConnectionFailure::TimedOut, .. })
+    }
+
     /// Returns whether our own limits refused the call. Nothing was sent.
     pub(crate) const fn is_refusal(&self) -> bool {
         matches!(self, Self::NoPermit { .. } | Self::QuotaExhausted(_))

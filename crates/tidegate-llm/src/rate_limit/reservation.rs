@@ -337,6 +337,8 @@ impl Reservation {
         }
         let settlement = match error.class() {
             _ if !error.was_sent() => Settlement::NotSent,
+            // As for a dropped call: the provider may still be working on it.
+            _ if error.is_timeout() => Settlement::Unknown,
             // Where the provider never refunds, failed calls stay charged too.
             Class::Transient | Class::Overloaded if call.keeps_charges() => Settlement::Unknown,
             Class::CredentialRejected => Settlement::CredentialRejected,

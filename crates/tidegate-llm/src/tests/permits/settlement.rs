@@ -104,6 +104,16 @@ async fn failed_call_costs_what_the_provider_charges() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn call_that_timed_out_is_charged_what_was_expected() {
+    for provider in ["mistral", "openai"] {
+        let account = tokens(provider).await;
+        let error = connection_failure(ConnectionFailure::TimedOut);
+        reserve(&account, &ask(20, 80)).await.failed(error);
+        assert_eq!(wait(&account, &of(100)).await, SECOND, "{provider}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn cancelled_call_is_charged_what_was_expected() {
     let account = tokens("mistral").await;
     drop(reserve(&account, &ask(20, 80)).await);
