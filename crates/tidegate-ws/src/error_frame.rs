@@ -68,9 +68,9 @@ pub enum RefusalReason {
     /// if there is one.
     InvalidCost,
     /// The store is away, and a limit of the message has the failure rule
-    /// [`Closed`](tidegate::FailureRule::Closed) or the store no guard. The ceiling of the
-    /// connection was charged, if there is one. No limit was exceeded, so neither the hook nor
-    /// [`OnExceeded`](crate::OnExceeded) applies.
+    /// [`Closed`](tidegate::FailureRule::Closed) or the store no guard. What is decided in this
+    /// process was charged: the ceiling of the connection, and limits with connection keys. No
+    /// limit was exceeded, so neither the hook nor [`OnExceeded`](crate::OnExceeded) applies.
     StoreUnavailable,
     /// The charges are invalid, for example because a key is too long. Only the ceiling of the
     /// connection was charged, if there is one. Only

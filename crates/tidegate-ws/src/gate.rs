@@ -100,7 +100,8 @@ impl<D: Identity> Gate<D> {
     /// Clients can then invent types. That is harmless with keys that do not contain the type, such
     /// as [`per_user_key`](crate::per_user_key). With other keys, every invented type is a new
     /// bucket, so [`build`](GateBuilder::build) requires a
-    /// [ceiling](GateBuilder::connection_ceiling) if no limit has a key that the application chose.
+    /// [ceiling](GateBuilder::connection_ceiling), unless some limit charges every message to keys
+    /// that the application chose.
     pub fn for_any_type() -> GateBuilder<D> {
         GateBuilder::new(None)
     }

@@ -281,7 +281,7 @@ impl<D: Identity> GateBuilder<D> {
         if charges > MAX_CHARGES {
             return Err(BuildError::TooManyRules(charges));
         }
-        if types.is_any() && self.ceiling.is_none() && has_default_keys_only(&self.rules) {
+        if types.is_any() && self.ceiling.is_none() && admits_invented_types(&self.rules) {
             return Err(BuildError::InventedTypes);
         }
         let (mut rules, mut limiters) = (self.rules, Vec::new());
@@ -325,9 +325,13 @@ fn build_types(declared: Option<Vec<Arc<str>>>) -> Result<Types, BuildError> {
     }
 }
 
-/// Returns whether there are limits, and each can charge a message to the default key.
-fn has_default_keys_only<D>(rules: &[MessageRule<D>]) -> bool {
-    !rules.is_empty() && rules.iter().all(|rule| rule.chain().any(MessageRule::has_default_key))
+/// Returns whether an invented type can get a new bucket while no other limit is certain to charge
+/// its message.
+fn admits_invented_types<D>(rules: &[MessageRule<D>]) -> bool {
+    let uses_default_key = |rule: &MessageRule<D>| rule.chain().any(MessageRule::has_default_key);
+    let always_charges = |rule: &MessageRule<D>| !rule.chain().all(MessageRule::is_conditional);
+    rules.iter().any(uses_default_key)
+        && !rules.iter().any(|rule| always_charges(rule) && !uses_default_key(rule))
 }
 
 /// Charges are decided together, so they must be on one store.

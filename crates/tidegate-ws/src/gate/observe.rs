@@ -22,8 +22,8 @@ pub enum Counter {
     /// A slow client counts with every message. But a key counts at most once in the time in which
     /// its bucket refills the cost of a message. So under a limit of `r` tokens per second and key,
     /// and costs of 1, the rate of this counter is at most `r` times the number of keys in use, and
-    /// one more for each new key. If it is higher, a key function returns a new key for every message, and its limit limits
-    /// nothing.
+    /// one more for each new key. If it is higher, a key function returns a new key for every
+    /// message, and its limit limits nothing.
     NewBuckets,
 }
 

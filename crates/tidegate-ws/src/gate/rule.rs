@@ -117,6 +117,11 @@ impl<D> MessageRule<D> {
         self.has_default_key
     }
 
+    /// Returns whether the rule charges only some messages.
+    pub(crate) const fn is_conditional(&self) -> bool {
+        self.condition.is_some()
+    }
+
     /// Returns the rule of the chain that charges a message.
     pub(crate) fn choose(&self, context: &IngressContext<'_, D>) -> Option<&Self> {
         self.chain().find(|rule| rule.condition.as_ref().is_none_or(|holds| holds(context)))

@@ -37,6 +37,7 @@ fn invented_types_need_another_limit() {
         any().limit(MessageRule::new(say()).when(|_| true)).limit(say()),
         any().limit(premium().otherwise(say())),
         any().limit(say()).max_in_flight(1),
+        any().limit(say()).limit(premium()),
     ] {
         assert_eq!(
             build_error(unlimited),
@@ -50,6 +51,7 @@ fn invented_types_need_another_limit() {
         any().limit(by_user()),
         any().limit_by(say(), key_per_user_per_type),
         any().limit(say()).limit(by_user()),
+        any().limit(premium()),
         any().limit(premium().otherwise(by_user())),
         any().limit(say()).connection_ceiling(say()),
         Gate::for_types(["SAY"]).limit(say()),

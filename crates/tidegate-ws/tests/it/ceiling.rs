@@ -102,8 +102,7 @@ fn invalid_keys_without_a_ceiling_are_not_chargeable() {
 }
 
 /// With a guard, an unavailable store is a denial by the rule `closed` and no error. The ceiling
-/// stays charged all the same, so that it bounds how often a client makes the
-/// server try.
+/// stays charged all the same, so that it bounds how often a client makes the server try.
 #[tokio::test]
 async fn ceiling_bounds_messages_that_the_rule_closed_refuses() {
     let away = FaultyStore::new(MemoryStore::new(), Behaviour::from(Timing::AtOnce).unavailable());
