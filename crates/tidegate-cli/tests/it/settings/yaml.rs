@@ -27,7 +27,6 @@ gemini:
 const CALLS: u32 = 10;
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the wait is that of another process")]
 fn program_serves_the_file_of_the_source_document() {
     let here = tempfile::tempdir().unwrap();
     fs::write(here.path().join("config.yaml"), SEED).unwrap();
