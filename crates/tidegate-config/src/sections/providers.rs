@@ -247,9 +247,9 @@ impl ProviderConfig {
     /// ```
     /// let text = "[providers.openai]\ntier = \"tier_1\"\n";
     /// let config = tidegate_config::Loader::default().text("in-line", text)?;
-    /// let limits: Vec<_> = config.providers["openai"].tier_limits().collect();
-    /// assert_eq!(limits[0].0, "gpt-4o");
-    /// assert_eq!(limits[0].1.requests_per_minute().unwrap().get(), 500);
+    /// let limits = config.providers["openai"].tier_limits();
+    /// let limits = std::collections::BTreeMap::from_iter(limits);
+    /// assert_eq!(limits["gpt-4o"].requests_per_minute().unwrap().get(), 500);
     /// # Ok::<(), tidegate_config::ConfigError>(())
     /// ```
     pub fn tier_limits(&self) -> impl Iterator<Item = (&str, &Constraint)> {
