@@ -20,6 +20,7 @@ mod tidy;
 mod tools;
 mod typescript;
 mod vectors;
+mod vocabulary;
 mod wasm;
 mod worker;
 
@@ -54,6 +55,8 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Write the vocabulary that tokens are counted with, from the crate bpe-openai.
+    Vocabulary,
     /// Generate docs/settings.md: every configuration key with its default, bounds, sources and
     /// tests.
     Settings {
@@ -102,6 +105,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(),
         Task::Vectors { check: false } => vectors::write(),
         Task::Vectors { check: true } => vectors::check(),
+        Task::Vocabulary => vocabulary::write(),
         Task::Settings { check: false } => settings::write(),
         Task::Settings { check: true } => settings::check(),
         Task::Api { check: false } => api::write(),

@@ -13,7 +13,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tidegate::pacer::{CallerId, Priority};
-use tidegate_providers::{Chat, Endpoint, tokens};
+use tidegate_providers::tokens::TokenCounter;
+use tidegate_providers::{Chat, Endpoint};
 
 pub use connection::{ConnectionError, ConnectionFailure};
 pub(crate) use error::BoxError;
@@ -35,10 +36,18 @@ pub(crate) use response::ResponsePermit;
 pub struct Call {
     chat: Arc<Chat>,
     /// Counted on first use and shared by all attempts, since counting is slow.
-    input_tokens: Arc<OnceLock<u64>>,
+    input: Arc<OnceLock<CountedInput>>,
     is_streamed: bool,
     /// How the call waits.
     options: CallOptions,
+}
+
+/// Input tokens of a call.
+#[derive(Clone, Copy)]
+struct CountedInput {
+    tokens: u64,
+    /// Whether they were estimated because the tokenizer was not ready.
+    is_provisional: bool,
 }
 
 /// How a call waits for permits and retries.
@@ -122,7 +131,7 @@ impl Call {
     pub fn new(chat: impl Into<Arc<Chat>>) -> Self {
         Self {
             chat: chat.into(),
-            input_tokens: Arc::default(),
+            input: Arc::default(),
             is_streamed: false,
             options: CallOptions::default(),
         }
@@ -187,6 +196,16 @@ impl Call {
     pub const fn is_streamed(&self) -> bool {
         self.is_streamed
     }
+
+    fn counted_input(&self) -> CountedInput {
+        *self.input.get_or_init(|| {
+            let counter = TokenCounter::current();
+            CountedInput {
+                tokens: counter.count_chat(&self.chat),
+                is_provisional: counter.is_provisional(),
+            }
+        })
+    }
 }
 
 impl fmt::Debug for Call {
@@ -222,8 +241,9 @@ pub trait OutgoingCall {
     /// Returns the counted or estimated input tokens, before learned corrections.
     fn input_tokens(&self) -> u64;
 
-    /// Returns whether the input tokens are estimated from the size of the request. Corrections
-    /// learned from counted tokens do not apply to such calls, and nothing is learned from them.
+    /// Returns whether the input tokens are estimated: from the size of the request, or because
+    /// the tokenizer was [not ready](tidegate_providers::tokens). Corrections learned from counted
+    /// tokens do not apply to such calls, and nothing is learned from them.
     /// Default: no.
     fn has_estimated_input(&self) -> bool {
         false
@@ -253,7 +273,11 @@ impl OutgoingCall for Call {
     }
 
     fn input_tokens(&self) -> u64 {
-        *self.input_tokens.get_or_init(|| tokens::count_chat(&self.chat))
+        self.counted_input().tokens
+    }
+
+    fn has_estimated_input(&self) -> bool {
+        self.counted_input().is_provisional
     }
 
     fn max_output(&self) -> Option<u64> {

@@ -9,8 +9,8 @@
 //! - [`ReportedLimits`] are the limits that a provider reports in headers and bodies.
 //! - [`tokens`] estimates token counts locally; the tokenizer is behind the feature `tokenizer`.
 //!
-//! This crate does not wait, connect or read a clock: the time is an argument. `Debug` and
-//! `Display` show no text of prompts or responses, and no keys.
+//! This crate does not wait (except in [`tokens::prepare`]), connect or read a clock: the time is
+//! an argument. `Debug` and `Display` show no text of prompts or responses, and no keys.
 
 mod chat;
 pub mod classify;

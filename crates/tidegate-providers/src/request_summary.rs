@@ -47,6 +47,8 @@ pub struct RequestSummary {
     /// Estimated input tokens: text is counted, and each image costs a typical amount. Audio is not
     /// counted.
     pub input_tokens: u64,
+    /// Whether `input_tokens` is [provisional](crate::tokens::TokenCounter::is_provisional).
+    pub is_input_provisional: bool,
     /// Whether the body is JSON and was read to its end. If not, other fields may be incomplete.
     pub is_complete: bool,
 }
@@ -91,6 +93,7 @@ impl RequestSummary {
             is_streamed: purpose.is_streamed.unwrap_or(is_streamed),
             user: fields.user,
             input_tokens,
+            is_input_provisional: fields.counter.is_provisional(),
             is_complete,
         }
     }

@@ -205,7 +205,7 @@ impl OutgoingCall for Call {
     }
 
     fn has_estimated_input(&self) -> bool {
-        self.request.estimate.is_some()
+        self.request.estimate.is_some() || self.request.summary.is_input_provisional
     }
 
     fn max_output(&self) -> Option<u64> {

@@ -95,6 +95,10 @@ impl<X> OutgoingCall for Planned<Command<X>> {
         self.command.call.input_tokens()
     }
 
+    fn has_estimated_input(&self) -> bool {
+        self.command.call.has_estimated_input()
+    }
+
     fn max_output(&self) -> Option<u64> {
         self.command.call.max_output()
     }

@@ -11,7 +11,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::member::{Member, Strings};
-use crate::tokens;
+use crate::tokens::TokenCounter;
 
 /// Bytes of text that are counted exactly.
 const MAX_COUNTED: u64 = 64 * 1_024;
@@ -27,6 +27,8 @@ const MAX_MEDIA_TYPE: usize = 128;
 /// Token counts so far.
 #[derive(Default)]
 pub(super) struct Counter {
+    /// Chosen with the first text, so that all texts of a request are counted in one way.
+    counter: Option<TokenCounter>,
     tokens: u64,
     counted_bytes: u64,
     /// Bytes beyond [`MAX_COUNTED`].
@@ -50,7 +52,8 @@ impl Counter {
         let end = (0..=left.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
         let (counted, rest) = text.split_at(end.unwrap_or(0));
         if !counted.is_empty() {
-            self.tokens = self.tokens.saturating_add(tokens::count(counted));
+            let counter = self.counter.get_or_insert_with(TokenCounter::current);
+            self.tokens = self.tokens.saturating_add(counter.count(counted));
             self.counted_bytes += length(counted);
         }
         self.uncounted_bytes = self.uncounted_bytes.saturating_add(length(rest));
@@ -58,6 +61,11 @@ impl Counter {
             // A character that did not fit must not let later text be counted.
             self.counted_bytes = MAX_COUNTED;
         }
+    }
+
+    /// Returns whether texts were estimated because the vocabulary was not ready.
+    pub(super) fn is_provisional(&self) -> bool {
+        self.counter.is_some_and(|counter| counter.is_provisional())
     }
 
     /// Returns the total, with the rest extrapolated and `per_image` tokens for each image.
