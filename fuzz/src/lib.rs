@@ -16,8 +16,7 @@ mod targets;
 
 pub use targets::{TARGETS, Target, find};
 
-/// Initializes lazy data, such as the token vocabulary, so that the first input does not take
-/// longer than the others.
+/// Initializes lazy data, such as the token vocabulary, so that all inputs are counted alike.
 pub fn prepare() {
-    let _ = tidegate_providers::tokens::count("tide");
+    tidegate_providers::tokens::prepare();
 }

@@ -119,6 +119,8 @@ fn phase(seed: u64) -> Duration {
 }
 
 fn simulator(limits: Limits, seed: u64) -> Result<Simulator> {
+    // Virtual time does not wait for a vocabulary that is unpacked in real time.
+    tidegate_providers::tokens::prepare();
     let [least, most] = LATENCY;
     let account = Account::new(Dialect::OpenAi, "bench", KEY)
         .model(MODEL, limits)

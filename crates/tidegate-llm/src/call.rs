@@ -284,3 +284,20 @@ impl OutgoingCall for Call {
         self.chat.max_tokens
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn provisional_count_is_an_estimate_for_all_attempts() {
+        let call = Call::new(Chat::user("hello"));
+        let provisional = CountedInput { tokens: 7, is_provisional: true };
+        assert!(call.input.set(provisional).is_ok());
+        for attempt in [call.clone(), call] {
+            assert_eq!((attempt.input_tokens(), attempt.has_estimated_input()), (7, true));
+        }
+        tidegate_providers::tokens::prepare();
+        assert!(!Call::new(Chat::user("hello")).has_estimated_input());
+    }
+}

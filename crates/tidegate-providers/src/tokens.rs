@@ -92,6 +92,15 @@ pub fn count_chat(chat: &Chat) -> u64 {
     TokenCounter::current().count_chat(chat)
 }
 
+/// Returns whether counts are no longer [provisional](TokenCounter::is_provisional). Starts nothing.
+#[must_use]
+pub fn is_ready() -> bool {
+    #[cfg(feature = "tokenizer")]
+    return tokenizer::is_ready();
+    #[cfg(not(feature = "tokenizer"))]
+    return true;
+}
+
 /// Unpacks the vocabulary, unless that is done, and waits until it is ready: some 50 ms. For
 /// programs that need the same counts from the first call on, such as tests. Does nothing without
 /// the feature `tokenizer`.

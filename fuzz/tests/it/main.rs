@@ -66,6 +66,7 @@ targets! {
 
 fn fuzz(target: &Target) {
     count_panics();
+    tidegate_fuzz::prepare();
     let seeds = seeds::read(target.name);
     for seed in &seeds {
         try_input(target, seed);

@@ -133,6 +133,7 @@ mod tests {
     use super::*;
 
     fn read(path: &str, body: &[u8], size: Option<u64>) -> BodySummary {
+        tidegate_providers::tokens::prepare();
         let purpose = PathPurpose::lookup(Dialect::OpenAi, path).unwrap();
         BodySummary::read(&purpose, &Codings::default(), body, size)
     }
@@ -191,6 +192,7 @@ mod tests {
 
     #[test]
     fn a_falsely_declared_coding_hides_nothing() {
+        tidegate_providers::tokens::prepare();
         let purpose = PathPurpose::lookup(Dialect::OpenAi, CHAT).unwrap();
         let headers = HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_static("gzip"))]);
         let codings = Codings::from_headers(&headers);

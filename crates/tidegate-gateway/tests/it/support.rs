@@ -40,6 +40,7 @@ pub(crate) fn account(dialect: sim::Dialect) -> sim::Account {
 }
 
 pub(crate) fn simulator(account: sim::Account) -> Simulator {
+    tidegate_providers::tokens::prepare();
     Simulator::builder().account(account).build().unwrap()
 }
 
@@ -50,6 +51,8 @@ pub(crate) fn upstream(name: &str, dialect: Dialect) -> Upstream {
 
 /// An engine whose store uses tokio's clock.
 pub(crate) fn engine() -> Engine {
+    // The same counts in every run.
+    tidegate_providers::tokens::prepare();
     Engine::on(MemoryStore::builder().clock(TokioClock::new()).build().unwrap())
 }
 

@@ -33,6 +33,7 @@ const MODEL: &str = "model-1";
 struct TestCall {
     options: CallOptions,
     input: u64,
+    is_input_estimated: bool,
     output: Option<u64>,
 }
 
@@ -49,6 +50,10 @@ impl OutgoingCall for TestCall {
         self.input
     }
 
+    fn has_estimated_input(&self) -> bool {
+        self.is_input_estimated
+    }
+
     fn max_output(&self) -> Option<u64> {
         self.output
     }
@@ -60,6 +65,8 @@ fn ask(input: u64, output: u64) -> TestCall {
 }
 
 fn account(provider: &str) -> AccountBuilder {
+    // The same counts in every run.
+    tidegate_providers::tokens::prepare();
     Account::builder(provider, &Credential::none())
 }
 

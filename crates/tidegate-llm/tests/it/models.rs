@@ -21,6 +21,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// A registry of mock providers that respond at once.
 fn registry(providers: &[&str]) -> ModelsBuilder {
+    tidegate_providers::tokens::prepare();
     let add = |builder: ModelsBuilder, name: &&str| builder.backend(*name, Mock::new(*name));
     providers.iter().fold(Models::builder(), add)
 }

@@ -5,6 +5,7 @@ use serde_json::json;
 use super::*;
 
 fn summary(dialect: Dialect, path: &str, body: &serde_json::Value) -> RequestSummary {
+    crate::tokens::prepare();
     let purpose = PathPurpose::lookup(dialect, path).unwrap();
     RequestSummary::read(&purpose, body.to_string().as_bytes())
 }

@@ -53,6 +53,11 @@ pub(super) fn get_or_start() -> Option<&'static Tokenizer> {
     ready
 }
 
+/// Returns whether the tokenizer is ready.
+pub(super) fn is_ready() -> bool {
+    TOKENIZER.get().is_some()
+}
+
 /// Returns the tokenizer, built by this thread or by another one.
 pub(super) fn get_or_wait() -> &'static Tokenizer {
     TOKENIZER.get_or_init(Tokenizer::new)

@@ -91,6 +91,7 @@ impl TestServer {
     }
 
     fn serving(server: Server, clock: ManualClock) -> Self {
+        tidegate_providers::tokens::prepare();
         let runtime = one_worker();
         let running = runtime.block_on(server.open()).unwrap();
         let agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();

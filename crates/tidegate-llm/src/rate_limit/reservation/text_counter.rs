@@ -73,9 +73,12 @@ impl fmt::Debug for TextCounter {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_providers::tokens::prepare;
+
     use super::*;
 
     fn count_in_pieces(text: &str, piece: usize) -> u64 {
+        prepare();
         let mut counter = TextCounter::default();
         let characters: Vec<char> = text.chars().collect();
         for piece in characters.chunks(piece) {
@@ -86,6 +89,7 @@ mod tests {
 
     #[test]
     fn pieces_add_up_to_the_count_of_the_joined_text() {
+        prepare();
         let mut counter = TextCounter::default();
         for piece in ["The ti", "de is", " out."] {
             counter.add(piece);
@@ -95,6 +99,7 @@ mod tests {
 
     #[test]
     fn long_text_in_pieces_counts_like_the_joined_text() {
+        prepare();
         for text in ["The tide, as it were, was out. ".repeat(1_000), "潮水退了。".repeat(3_000)]
         {
             let joined = count(&text);

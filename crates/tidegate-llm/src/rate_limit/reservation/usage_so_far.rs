@@ -77,6 +77,7 @@ mod tests {
     use super::*;
 
     fn usage(input: u64, output: u64) -> Usage {
+        tidegate_providers::tokens::prepare();
         Usage { input, output, ..Usage::default() }
     }
 
@@ -88,6 +89,7 @@ mod tests {
 
     #[test]
     fn unreported_usage_is_counted_and_marked_as_estimated() {
+        tidegate_providers::tokens::prepare();
         let mut so_far = UsageSoFar::default();
         assert_eq!(measured(&so_far), (40, "estimated", 0, "estimated"));
         so_far.add_text("one two three four");

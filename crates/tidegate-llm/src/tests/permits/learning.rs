@@ -7,12 +7,12 @@ use tidegate::Engine;
 use tidegate::MemoryStore;
 use tidegate::clock::TokioClock;
 use tidegate_llm::mock::{Mock, Step};
-use tidegate_providers::{Dimension, LimitReading, ReportedLimits};
+use tidegate_providers::{Dimension, LimitReading, ReportedLimits, Usage};
 use tokio::time::Instant;
 
 use super::{
-    MINUTE, SECOND, account, add_limit, ask, call, limited, reported, reserve, response_times,
-    shortest_gap, wait,
+    MINUTE, SECOND, TestCall, account, add_limit, ask, call, limited, reported, reserve,
+    response_times, shortest_gap, wait,
 };
 
 /// A mock whose first response reports these limits.
@@ -136,4 +136,29 @@ async fn many_models_take_bounded_space() {
         }
     }
     assert_eq!(buckets[1], buckets[2], "{buckets:?}");
+}
+
+/// Before the tokenizer is ready, calls are estimated: by how much is no property of the model.
+#[tokio::test(start_paused = true)]
+async fn estimated_input_neither_teaches_nor_follows_the_correction() {
+    let account = account("openai").build().unwrap();
+    let counted = ask(100, 10);
+    let estimated = TestCall { is_input_estimated: true, ..counted.clone() };
+    let expected = async |call: &TestCall| {
+        let reservation = reserve(&account, call).await;
+        let (input, _) = reservation.expected_tokens();
+        (reservation, input)
+    };
+    let usage = Usage { input: 300, output: 10, ..Usage::default() };
+    let (first, input) = expected(&estimated).await;
+    assert_eq!(input, 100);
+    first.complete(Some(usage));
+    let (second, input) = expected(&counted).await;
+    assert_eq!(input, 100, "nothing was learned from the estimate");
+    second.complete(Some(usage));
+    let (third, input) = expected(&counted).await;
+    assert_eq!(input, 300);
+    third.complete(None);
+    let (_, input) = expected(&estimated).await;
+    assert_eq!(input, 100, "the correction is one of counts");
 }
