@@ -15,5 +15,6 @@ const FILE: &str = "crates/tidegate-providers/vocabulary/o200k_base.gz";
 pub(crate) fn write() -> Result<()> {
     let mut command = process::cargo(["run", "--quiet", "--package", "tidegate-providers"]);
     command.args(["--features", "tokenizer", "--example", "vocabulary", "--"]);
-    process::run(command.arg(project::root().join(FILE)))
+    command.arg(project::root().join(FILE));
+    process::run(command)
 }
