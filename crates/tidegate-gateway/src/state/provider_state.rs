@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tidegate::LimitError;
 use tidegate::pacer::SlotPool;
-use tidegate_llm::rate_limit::log_pool;
 use tidegate_providers::Provider;
 use tokio::time::Instant;
 
@@ -55,7 +54,9 @@ impl ProviderState {
             memory: shared.memory.clone(),
         };
         let accounts = Accounts::new(params, AccountConfig::from_upstream(upstream))?;
-        log_pool(&upstream.name, upstream.concurrency);
+        // Not with `log_pool`: a server has many providers, most of which it never calls.
+        let (provider, concurrency) = (&upstream.name, upstream.concurrency);
+        tracing::debug!(%provider, ?concurrency, "concurrency pool created");
         Ok(Self {
             provider: upstream.name.clone(),
             accounts,

@@ -327,7 +327,8 @@ fn retry_layer(upstream: &Upstream, shared: &Shared) -> RetryLayer {
         .base_delay(upstream.retry_base)
         .bounded_log()
         .observer(shared.observer.clone());
-    layer.log_configured();
+    let (provider, max_retries) = (&upstream.name, upstream.max_retries);
+    tracing::debug!(%provider, max_retries, "retries configured");
     layer
 }
 

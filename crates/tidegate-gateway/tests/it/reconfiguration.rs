@@ -160,8 +160,8 @@ async fn retry_settings_apply_to_the_next_call() {
 
 #[test]
 fn clients_are_logged_when_configured_and_not_when_others_change() {
-    const CLIENT_CONFIGURED: &str = "openai client configured with max_retries";
-    const SEMAPHORE: &str = "Created concurrency semaphore for provider 'openai'";
+    const CLIENT_CONFIGURED: &str = "retries configured provider=openai";
+    const SEMAPHORE: &str = "concurrency pool created provider=openai";
     let log = Log::default();
     log.capture(|| {
         let limited = |calls| {

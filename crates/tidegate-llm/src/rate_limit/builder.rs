@@ -205,7 +205,7 @@ impl AccountBuilder {
 }
 
 /// Logs the creation of a provider's concurrency pool with its initial size.
-pub fn log_pool(provider: &Provider, size: PoolSize) {
+pub(crate) fn log_pool(provider: &Provider, size: PoolSize) {
     let limit = match size {
         PoolSize::Fixed(limit) => limit,
         PoolSize::Adaptive(tuning) => tuning.start,

@@ -35,6 +35,7 @@ impl Fixture {
         let text = format!("[providers.{name}]\nbase_url = \"{}\"\n{settings}\n", provider.url);
         fs::write(here.path().join("tidegate.toml"), text).unwrap();
         let mut command = serve(here.path(), flags);
+        command.env("TIDEGATE_LOG", "info,tidegate_gateway=debug");
         set(&mut command, env);
         let serving = Serving::start(&mut command);
         let client = Client {
@@ -161,7 +162,7 @@ fn fixed_concurrency_is_enforced_over_models_and_keys_from_any_layer() {
         let most = fixture.most() as u64;
         assert_eq!(most, expected, "{name} by {source}");
         let ended = fixture.stop();
-        let line = format!("Created concurrency semaphore for provider '{name}' with limit=");
+        let line = format!("concurrency pool created provider={name} ");
         assert_eq!(ended.stderr.matches(&line).count(), 1, "{}", ended.stderr);
     }
 }
@@ -233,7 +234,7 @@ fn one_gpu_serves_one_call_at_a_time() {
     });
     assert_eq!(fixture.most(), 1);
     let ended = fixture.stop();
-    let line = "Created concurrency semaphore for provider 'ollama' with limit=1";
+    let line = "concurrency pool created provider=ollama concurrency=Fixed(1)";
     assert_eq!(ended.stderr.matches(line).count(), 1, "{}", ended.stderr);
 }
 
