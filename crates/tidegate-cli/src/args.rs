@@ -4,7 +4,18 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-const EXAMPLES: &str = "\
+/// Address of the documents, a folder of the repository.
+macro_rules! documents {
+    () => {
+        concat!(env!("CARGO_PKG_REPOSITORY"), "/tree/main/docs")
+    };
+}
+
+/// Where the documents are.
+pub(crate) const DOCUMENTS: &str = documents!();
+
+const EXAMPLES: &str = concat!(
+    "\
 Examples:
   tidegate serve                          listen on 127.0.0.1:8080 with default limits
   tidegate serve --config tidegate.toml   use your own limits
@@ -20,7 +31,12 @@ A configuration file looks like this:
   capacity = 100
   rate = \"50/s\"
 
-Exit codes: 0 success, 1 failure, 2 usage or configuration error.";
+Documents: ",
+    documents!(),
+    "
+
+Exit codes: 0 success, 1 failure, 2 usage or configuration error."
+);
 
 const SERVE_EXAMPLES: &str = "\
 Examples:

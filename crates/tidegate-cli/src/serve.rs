@@ -3,12 +3,12 @@
 use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 
-use tidegate_config::{Config, Key, Layers, process_environment};
+use tidegate_config::{Config, Key, Layers, ProviderConfig, process_environment};
 use tidegate_server::{Drained, Running, Server};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-use crate::args::ServeArgs;
+use crate::args::{DOCUMENTS, ServeArgs};
 use crate::failure::Failure;
 use crate::terminal::{eprint_line, print};
 
@@ -65,7 +65,10 @@ async fn run(server: Server, plan: &Config) -> Result<(), Failure> {
     let running = server.open().await?;
     announce(&running)?;
     eprint_line(&format!("try: {}", curl(running.http(), plan)));
-    base_urls(running.http(), plan).iter().for_each(|line| eprint_line(line));
+    if let Some(line) = base_urls(running.http(), plan) {
+        eprint_line(&line);
+    }
+    eprint_line(&format!("documents: {DOCUMENTS}"));
     tokio::select! {
         () = stop_signal(&mut terminate, &mut interrupt) => {}
         () = reload_on_hangup(&running, &mut hangup) => {}
@@ -114,12 +117,13 @@ fn curl(http: SocketAddr, plan: &Config) -> String {
     )
 }
 
-/// Returns the base URLs to configure in SDKs.
-fn base_urls(http: SocketAddr, plan: &Config) -> Vec<String> {
-    let providers = plan.providers.iter().filter(|(_, it)| it.has_gateway_path());
-    let lines = providers.map(|(name, it)| format!("  {name}: http://{http}{}", it.sdk_path()));
-    let head = "base URLs to set in the SDKs of LLM providers:";
-    [head.to_owned()].into_iter().chain(lines).collect()
+/// Returns the base URLs to configure in SDKs, in one line.
+fn base_urls(http: SocketAddr, plan: &Config) -> Option<String> {
+    let providers = plan.providers.values().filter(|it| it.has_gateway_path());
+    let paths: Vec<_> = providers.map(ProviderConfig::sdk_path).collect();
+    (!paths.is_empty()).then(|| {
+        format!("base URL for SDKs of LLM providers: http://{http} and one of {}", paths.join(", "))
+    })
 }
 
 /// Returns a hint if the HTTP API listens beyond loopback but accepts no other host names.

@@ -20,4 +20,5 @@ mod settings;
 mod shared;
 mod shedding;
 mod stable_names;
+mod start;
 mod trusted_proxies;
