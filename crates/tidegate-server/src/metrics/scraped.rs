@@ -144,7 +144,10 @@ impl Collector for ScrapedStats {
             writer.permits(&stats())?;
         }
         match self.providers.get() {
-            Some(_) => writer.providers(&self.latest.load()),
+            Some(_) => {
+                writer.tokenizer()?;
+                writer.providers(&self.latest.load())
+            }
             None => Ok(()),
         }
     }
@@ -237,6 +240,15 @@ impl MetricsWriter<'_> {
             "Permits of the HTTP API that ended, by outcome",
             MetricType::Counter,
             ended.map(|(outcome, count)| ([("outcome", outcome)], ConstCounter::new(count))),
+        )
+    }
+
+    fn tokenizer(&mut self) -> fmt::Result {
+        self.gauge(
+            "tidegate_llm_tokenizer_ready",
+            "1 since token counts are exact; 0 while they are estimates, because no call needed \
+             them yet or the vocabulary is being unpacked",
+            usize::from(tidegate_providers::tokens::is_ready()),
         )
     }
 

@@ -16,6 +16,11 @@ const WHOLE: Options =
     Options { is_streamed: false, asks_for_usage: false, coding: None, leaves_after: None };
 const STREAMED: Options = Options { is_streamed: true, ..WHOLE };
 
+fn wait_until_counts_are_exact(gateway: &Gateway) {
+    let ready = || (gateway.metric("tidegate_llm_tokenizer_ready", &[]) == 1.0).then_some(());
+    wait_until("the vocabulary is unpacked", ready);
+}
+
 /// Checks that two sums differ by at most two percent.
 #[track_caller]
 fn assert_close(what: &str, counted: f64, ledger: u64) {
@@ -44,6 +49,8 @@ fn assert_counts_match_the_ledger(sdk: Sdk) {
         make(STREAMED);
         make(Options { asks_for_usage: true, ..STREAMED });
     }
+    // The next calls are cut, so that our own count is the only one.
+    wait_until_counts_are_exact(&gateway);
     for coding in ["gzip", "deflate", "br", "zstd"] {
         make(Options { coding: Some(coding), ..WHOLE });
         make(Options { coding: Some(coding), ..STREAMED });
@@ -136,4 +143,33 @@ fn token_counting_call_uses_no_tokens() {
     assert_eq!(send(&gateway, "/v1/messages/count_tokens", &body, WHOLE).0, 200);
     wait_until("the call is counted", || (gateway.metric(REQUESTS, &[]) == 1.0).then_some(()));
     assert_eq!(gateway.metric(TOKENS, &[]), 0.0);
+}
+
+/// The first call that needs the vocabulary does not wait for it, and later calls are counted.
+#[test]
+fn first_call_is_estimated_and_later_calls_are_counted() {
+    let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\
+                  content-length: 2\r\n\r\n{}";
+    let provider = RawProvider::start(answer);
+    let gateway = Gateway::start(Sdk::OPENAI, &provider.url, "");
+    let ready = || gateway.metric("tidegate_llm_tokenizer_ready", &[]);
+    assert_eq!(ready(), 0.0, "nothing is unpacked before a call needs it");
+    // A hundred tokens, which the estimate takes for half as many.
+    let messages = json!([{ "role": "user", "content": ["a"; 100].join(" ") }]);
+    let body = json!({ "model": MODEL, "messages": messages });
+    let mut before = 0.0;
+    let mut count = |calls: f64| {
+        assert_eq!(send(&gateway, "/chat/completions", &body, WHOLE).0, 200);
+        let told = || (gateway.metric(REQUESTS, &[]) == calls).then_some(());
+        wait_until("the call is counted", told);
+        let total = gateway.metric(TOKENS, &["kind=\"input\"", "source=\"estimated\""]);
+        total - std::mem::replace(&mut before, total)
+    };
+    let first = count(1.0);
+    assert!((30.0..70.0).contains(&first), "{first}");
+    wait_until_counts_are_exact(&gateway);
+    for calls in [2.0, 3.0] {
+        let counted = count(calls);
+        assert!((100.0..=110.0).contains(&counted), "{counted}");
+    }
 }
