@@ -48,6 +48,8 @@ Examples:
 Flags override the database, which overrides the environment, the file and the defaults. The
 database holds only limits, api, admission, gateway and provider settings; change them while the
 server runs with `tidegate config set` or the admin API. SIGHUP reloads the file.
+SIGTERM and SIGINT close the listeners and give requests in progress 25 s to complete; a second
+signal ends them.
 The file is the one given with --config, else ./tidegate.toml, else tidegate/tidegate.toml in
 $XDG_CONFIG_HOME or /etc. Every key of the file has an environment variable: [store] max_memory is
 TIDEGATE_STORE_MAX_MEMORY.
@@ -211,5 +213,11 @@ mod tests {
     #[test]
     fn command_line_is_well_formed() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn help_states_the_time_for_requests_in_progress() {
+        let grace = tidegate_server::SHUTDOWN_GRACE.as_secs();
+        assert!(SERVE_EXAMPLES.contains(&format!("requests in progress {grace} s to complete")));
     }
 }

@@ -11,6 +11,8 @@ pub(crate) mod connections;
 pub(crate) mod drain;
 pub(crate) mod eviction;
 pub(crate) mod files;
+mod linger;
+mod request_body;
 mod stream;
 mod timeouts;
 pub(crate) mod workers;

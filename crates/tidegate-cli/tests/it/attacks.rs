@@ -12,3 +12,4 @@ mod fairness;
 mod fixtures;
 mod leaks;
 mod listeners;
+mod refused_uploads;

@@ -26,11 +26,11 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::Guard;
-use axum::body::Body;
+use axum::BoxError;
+use axum::body::{Body, Bytes};
 use axum::response::IntoResponse as _;
 use http::header::ALLOW;
 use http::{HeaderValue, Request, Response};
-use hyper::body::Incoming;
 use tidegate::{Jitter, StoreError};
 use tidegate_core::StoreResponse;
 use tidegate_http::host::HostCheck;
@@ -142,11 +142,15 @@ impl HttpApi {
     }
 
     /// Handles a request: provider paths go to the gateway, all others are looked up here.
-    pub(crate) async fn handle(
+    pub(crate) async fn handle<B>(
         self: Arc<Self>,
-        request: Request<Incoming>,
+        request: Request<B>,
         peer: IpAddr,
-    ) -> Response<Body> {
+    ) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
         if let Err(error) = self.host_check.check(request.uri(), request.headers()) {
             return Problem::from(error).into_response();
         }
@@ -185,12 +189,16 @@ impl HttpApi {
     }
 
     /// Reads a request, calls the engine once, and responds.
-    async fn execute(
+    async fn execute<B>(
         &self,
         endpoint: Endpoint,
-        request: Request<Incoming>,
+        request: Request<B>,
         peer: IpAddr,
-    ) -> Result<Response<Body>, Problem> {
+    ) -> Result<Response<Body>, Problem>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
         require_json(request.headers(), MediaTypes::Json)?;
         let deny = request::deny_status(request.uri().query())?;
         let peer = match endpoint {

@@ -10,7 +10,8 @@ use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use http::{Request, Response};
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -21,6 +22,7 @@ use tower::Service as _;
 use super::bounds::{Bounds, MAX_HEAD};
 use super::drain::StopSignal;
 use super::eviction::Evict;
+use super::request_body::RequestBody;
 use super::stream::TimedStream;
 use super::timeouts::{CloseReason, Timeouts};
 use super::workers::DetachedStream;
@@ -48,7 +50,7 @@ enum ConnectionEnd {
 pub(crate) fn serve<F>(
     stream: DetachedStream,
     peer: IpAddr,
-    handler: impl Fn(Request<Incoming>, IpAddr) -> F + Send + Sync + 'static,
+    handler: impl Fn(Request<RequestBody>, IpAddr) -> F + Send + Sync + 'static,
     bounds: Bounds,
     stop: StopSignal,
 ) -> (Arc<dyn Evict>, impl Future<Output = ()> + Send + 'static)
@@ -63,17 +65,22 @@ where
 async fn run<F>(
     stream: DetachedStream,
     timeouts: Arc<Timeouts>,
-    handler: impl Fn(Request<Incoming>) -> F,
+    handler: impl Fn(Request<RequestBody>) -> F,
     stop: StopSignal,
 ) where
     F: Future<Output = Response<Body>>,
 {
     let Some(stream) = stream.attach() else { return };
     let stream = TokioIo::new(TimedStream::new(stream, timeouts.clone()));
-    let service = service_fn(|request| {
+    let service = service_fn(|request: Request<Incoming>| {
         timeouts.head_received();
+        let request = request.map(|body| RequestBody::new(body, timeouts.clone()));
         let (response, timeouts) = (handler(request), timeouts.clone());
-        async move { Ok::<_, Infallible>(response.await.map(|body| TimedBody { body, timeouts })) }
+        async move {
+            let mut response = response.await;
+            announce_close(&mut response, timeouts.unread());
+            Ok::<_, Infallible>(response.map(|body| TimedBody { body, timeouts }))
+        }
     });
     let mut http = http1::Builder::new();
     // Our own timeouts bound heads, since hyper's also runs while a connection is idle.
@@ -102,16 +109,29 @@ async fn run<F>(
     }
 }
 
+/// Adds `connection: close` if hyper will close the connection because the body is unread. A rest
+/// that fits into the read buffer may have arrived already, and the connection stays open then.
+fn announce_close(response: &mut Response<Body>, unread: Option<u64>) {
+    let Some(remaining) = unread else { return };
+    if remaining > MAX_HEAD as u64 || response.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+}
+
 /// Peer address of a request, stored in its extensions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
 /// Calls a router with the peer address in the request's extensions.
-pub(crate) async fn call_router(
+pub(crate) async fn call_router<B>(
     mut router: Router,
-    mut request: Request<Incoming>,
+    mut request: Request<B>,
     peer: IpAddr,
-) -> Response<Body> {
+) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<axum::BoxError>,
+{
     request.extensions_mut().insert(Peer(peer));
     let Ok(response) = router.call(request).await;
     response

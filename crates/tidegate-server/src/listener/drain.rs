@@ -77,3 +77,36 @@ impl Drain {
         Drained::CutOff
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// Drains a task that takes `duration` after the signal, in virtual time.
+    async fn drain(duration: Duration) -> (Drained, Duration) {
+        let mut drain = Drain::new();
+        let stop = drain.signal();
+        drain.spawn(async move {
+            stop.wait().await;
+            tokio::time::sleep(duration).await;
+        });
+        let start = Instant::now();
+        (drain.drain(SHUTDOWN_GRACE).await, start.elapsed())
+    }
+
+    #[test]
+    fn the_bound_is_documented() {
+        let page = include_str!("../../../../docs/install.md");
+        let text = format!("requests in progress get {} s to complete", SHUTDOWN_GRACE.as_secs());
+        assert!(page.contains(&text), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_in_flight_delay_the_shutdown_up_to_the_bound() {
+        let second = Duration::from_secs(1);
+        assert_eq!(drain(second).await, (Drained::Complete, second));
+        assert_eq!(drain(100 * second).await, (Drained::CutOff, SHUTDOWN_GRACE));
+    }
+}

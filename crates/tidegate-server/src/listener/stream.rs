@@ -1,13 +1,15 @@
-//! A TCP stream that reports its progress to the timeouts of the connection.
+//! A TCP stream that reports its progress to the timeouts of the connection, and closes without
+//! losing its last response.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use super::linger::Linger;
 use super::timeouts::Timeouts;
 
 /// A TCP stream whose reads and writes are reported to [`Timeouts`].
@@ -15,11 +17,16 @@ use super::timeouts::Timeouts;
 pub(crate) struct TimedStream {
     stream: TcpStream,
     timeouts: Arc<Timeouts>,
+    has_read: bool,
+    /// Whether the caller has closed its side.
+    is_ended: bool,
+    /// Set once the sending side is closed, if the caller may still be sending.
+    linger: Option<Linger>,
 }
 
 impl TimedStream {
     pub(crate) fn new(stream: TcpStream, timeouts: Arc<Timeouts>) -> Self {
-        Self { stream, timeouts }
+        Self { stream, timeouts, has_read: false, is_ended: false, linger: None }
     }
 
     fn report_write(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -41,7 +48,10 @@ impl AsyncRead for TimedStream {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if buffer.filled().len() > before {
+            self.has_read = true;
             self.timeouts.bytes_read();
+        } else if read.is_ready() && buffer.remaining() > 0 {
+            self.is_ended = true;
         }
         read
     }
@@ -74,7 +84,20 @@ impl AsyncWrite for TimedStream {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    /// Closes the sending side. If the caller may still be sending, then discards what it sends,
+    /// within bounds, so that it can read the response.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let linger = match &mut this.linger {
+            Some(linger) => linger,
+            empty => {
+                ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+                if this.is_ended || !this.has_read || !this.timeouts.is_request_unread() {
+                    return Poll::Ready(Ok(()));
+                }
+                empty.insert(Linger::start())
+            }
+        };
+        linger.poll(Pin::new(&mut this.stream), cx).map(Ok)
     }
 }

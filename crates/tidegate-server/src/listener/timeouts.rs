@@ -33,6 +33,8 @@ struct State {
     awaited: Awaited,
     /// Deadline for progress in sending the response, while sending is blocked.
     write: Option<Instant>,
+    /// The least number of bytes that remain of a body that its handler did not read to the end.
+    unread: Option<u64>,
     /// Whether to close as soon as the connection waits for its caller.
     is_evicted: bool,
     /// Wakes the task that serves the connection.
@@ -83,7 +85,7 @@ impl Timeouts {
     /// Starts the timeouts of a new connection.
     pub(crate) fn new(bounds: Bounds) -> Self {
         let awaited = Awaited::Head { until: Instant::now() + bounds.head };
-        let state = State { awaited, write: None, is_evicted: false, task: None };
+        let state = State { awaited, write: None, unread: None, is_evicted: false, task: None };
         Self { bounds, state: Mutex::new(state) }
     }
 
@@ -102,7 +104,27 @@ impl Timeouts {
 
     /// Records that a request head is complete.
     pub(crate) fn head_received(&self) {
-        self.state().awaited = Awaited::Nothing;
+        let mut state = self.state();
+        state.awaited = Awaited::Nothing;
+        state.unread = None;
+    }
+
+    /// Records that the handler dropped the body before its end, with at least `remaining` bytes to
+    /// come.
+    pub(super) fn body_unread(&self, remaining: u64) {
+        self.state().unread = Some(remaining);
+    }
+
+    /// Returns the least number of bytes of the body that its handler left unread, if it left any.
+    pub(super) fn unread(&self) -> Option<u64> {
+        self.state().unread
+    }
+
+    /// Returns whether the caller may still be sending a request that was refused: a body that its
+    /// handler left unread, or a head that was not understood.
+    pub(super) fn is_request_unread(&self) -> bool {
+        let state = self.state();
+        state.unread.is_some() || matches!(state.awaited, Awaited::Head { .. })
     }
 
     /// Records that the response has ended.
