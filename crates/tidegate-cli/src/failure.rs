@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use tidegate_config::ConfigError;
 use tidegate_server::{ChangeError, CreateTokenError, DatabaseError, StartError};
 
+use crate::activation::ActivationError;
+
 /// An error that ends the program.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -25,6 +27,8 @@ pub(crate) enum Failure {
     NoValue(String),
     #[error(transparent)]
     Database(#[from] DatabaseError),
+    #[error(transparent)]
+    Activation(#[from] ActivationError),
     #[error("cannot create a token: {0}")]
     Token(#[from] CreateTokenError),
     #[error("cannot serialize the settings: {0}")]
@@ -45,6 +49,7 @@ impl Failure {
                 ChangeError::Config(_) | ChangeError::Limit { .. } | ChangeError::TierKind { .. },
             ))
             | Self::Unusable(_)
+            | Self::Activation(_)
             | Self::Log(_)
             | Self::NoDatabase
             | Self::NoValue(_) => ExitCode::from(2),

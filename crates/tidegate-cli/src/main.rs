@@ -3,6 +3,7 @@
 //! Exit codes: 0 success, 1 failure, 2 usage or configuration error. Standard output contains only
 //! documented lines for programs; messages for people go to standard error.
 
+mod activation;
 mod args;
 mod check;
 mod config;
@@ -10,6 +11,7 @@ mod db;
 mod failure;
 mod key;
 mod location;
+mod notify;
 mod serve;
 mod terminal;
 

@@ -4,18 +4,21 @@ use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 
 use tidegate_config::{Config, Key, Layers, ProviderConfig, process_environment};
-use tidegate_server::{Drained, Running, Server};
+use tidegate_server::{Drained, Running, Server, Sockets};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
+use crate::activation;
 use crate::args::{DOCUMENTS, ServeArgs};
 use crate::failure::Failure;
+use crate::notify::Notifier;
 use crate::terminal::{eprint_line, print};
 
 /// Runs the server until a signal stops it.
 pub(crate) fn serve(args: ServeArgs) -> Result<(), Failure> {
     init_logging()?;
-    let layers = load(args)?;
+    let sockets = activation::take_sockets()?;
+    let layers = load(args, &sockets)?;
     let plan = layers.validate()?;
     if let Some(hint) = host_hint(&plan) {
         eprint_line(&hint);
@@ -23,7 +26,7 @@ pub(crate) fn serve(args: ServeArgs) -> Result<(), Failure> {
     for variable in &plan.unknown_variables {
         eprint_line(&variable.to_string());
     }
-    let server = Server::new(layers)?;
+    let server = Server::new(layers)?.with_sockets(sockets);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -34,7 +37,7 @@ pub(crate) fn serve(args: ServeArgs) -> Result<(), Failure> {
     done
 }
 
-fn load(args: ServeArgs) -> Result<Layers, Failure> {
+fn load(args: ServeArgs, sockets: &Sockets) -> Result<Layers, Failure> {
     let mut loader = args.location.loader();
     let flags = [
         (Key::ListenHttp, args.http),
@@ -50,7 +53,7 @@ fn load(args: ServeArgs) -> Result<Layers, Failure> {
             loader = loader.flag(key, value);
         }
     }
-    Ok(loader.layers()?)
+    Ok(activation::configure(sockets, loader).layers()?)
 }
 
 async fn run(server: Server, plan: &Config) -> Result<(), Failure> {
@@ -58,6 +61,7 @@ async fn run(server: Server, plan: &Config) -> Result<(), Failure> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Runtime)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Runtime)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(Failure::Runtime)?;
+    let notifier = Notifier::from_environment();
     if let Some(keys) = server.max_keys() {
         let memory = plan.store.max_memory.value;
         eprint_line(&format!("the in-process store has room for {keys} keys in {memory}"));
@@ -69,10 +73,14 @@ async fn run(server: Server, plan: &Config) -> Result<(), Failure> {
         eprint_line(&line);
     }
     eprint_line(&format!("documents: {DOCUMENTS}"));
+    let status = format!("listening on http://{}", running.http());
+    notifier.ready(&status);
     tokio::select! {
         () = stop_signal(&mut terminate, &mut interrupt) => {}
-        () = reload_on_hangup(&running, &mut hangup) => {}
+        () = reload_on_hangup(&running, &mut hangup, &notifier, &status) => {}
+        () = notifier.feed_watchdog() => {}
     }
+    notifier.stopping();
     eprint_line("stopping after requests in progress; a second signal stops immediately");
     tokio::select! {
         drained = running.shutdown() => {
@@ -81,6 +89,7 @@ async fn run(server: Server, plan: &Config) -> Result<(), Failure> {
             }
         }
         () = stop_signal(&mut terminate, &mut interrupt) => {}
+        () = notifier.feed_watchdog() => {}
     }
     Ok(())
 }
@@ -93,9 +102,16 @@ async fn stop_signal(terminate: &mut Signal, interrupt: &mut Signal) {
 }
 
 /// Reloads the file on every SIGHUP. Errors are logged.
-async fn reload_on_hangup(running: &Running, hangup: &mut Signal) {
+async fn reload_on_hangup(
+    running: &Running,
+    hangup: &mut Signal,
+    notifier: &Notifier,
+    status: &str,
+) {
     while hangup.recv().await.is_some() {
+        notifier.reloading();
         running.reload().await;
+        notifier.ready(status);
     }
 }
 

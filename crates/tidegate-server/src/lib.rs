@@ -30,5 +30,5 @@ pub use database::{
 };
 pub use listener::drain::{Drained, SHUTDOWN_GRACE};
 pub use probe::{ProbeResult, configured_providers, probe_providers};
-pub use server::{Running, Server, StartError, check_change, check_config};
+pub use server::{Running, Server, Sockets, StartError, check_change, check_config};
 pub use tokens::{CreateTokenError, NewToken, TokenDigest, UnauthenticatedListener, create_token};

@@ -2,6 +2,7 @@
 
 mod error;
 mod snapshot;
+mod sockets;
 mod store;
 mod watch;
 
@@ -22,7 +23,6 @@ use crate::api::http::HttpApi;
 use crate::configuration::limits;
 use crate::configuration::{self, ActiveConfig, ChangeError, Parts};
 use crate::database::{ChangeOrigin, Database, StoredSettings};
-use crate::listener::accept;
 use crate::listener::bounds::Bounds;
 use crate::listener::drain::{Drain, Drained, SHUTDOWN_GRACE};
 use crate::listener::files::OpenFiles;
@@ -30,6 +30,7 @@ use crate::listener::workers::Workers;
 use crate::tokens::check_listener;
 pub use error::StartError;
 use snapshot::SnapshotSaver;
+pub use sockets::Sockets;
 use store::ServerStore;
 
 /// Checks whether a server running with the layers `before` can switch to `after`. Call it before a
@@ -78,6 +79,7 @@ pub struct Server {
     plan: Config,
     /// `None` if the store is opened later, by [`Server::open`].
     store: Option<ServerStore>,
+    sockets: Sockets,
 }
 
 impl Server {
@@ -92,7 +94,7 @@ impl Server {
             StoreUrl::Memory => Some(ServerStore::memory(&plan.store)?),
             _ => None,
         };
-        Ok(Self { layers, plan, store })
+        Ok(Self { layers, plan, store, sockets: Sockets::default() })
     }
 
     /// Creates a server on a given store, ignoring the store settings of the configuration.
@@ -101,7 +103,8 @@ impl Server {
     /// If the configuration is invalid.
     pub fn with_store(layers: Layers, store: Arc<dyn Store>) -> Result<Self, StartError> {
         let plan = layers.validate().map_err(ChangeError::from)?;
-        Ok(Self { layers, plan, store: Some(ServerStore::infallible(store)) })
+        let store = Some(ServerStore::infallible(store));
+        Ok(Self { layers, plan, store, sockets: Sockets::default() })
     }
 
     /// Creates a server on a given store that may fail. The store is put behind a guard with the
@@ -112,7 +115,14 @@ impl Server {
     pub fn with_shared_store(layers: Layers, store: Arc<dyn Store>) -> Result<Self, StartError> {
         let plan = layers.validate().map_err(ChangeError::from)?;
         let store = Some(ServerStore::guarded(&plan.store, store)?);
-        Ok(Self { layers, plan, store })
+        Ok(Self { layers, plan, store, sockets: Sockets::default() })
+    }
+
+    /// Uses these sockets instead of opening others. Their addresses must be those of the
+    /// configuration, which are checked. They must be non-blocking.
+    pub fn with_sockets(mut self, sockets: Sockets) -> Self {
+        self.sockets = sockets;
+        self
     }
 
     /// Returns the number of keys that fit into the memory of the store, if known.
@@ -145,7 +155,7 @@ impl Server {
             Some(opened) => opened,
             None => store::open(&self.plan.store).await?,
         };
-        let listeners = BoundListeners::bind(&self.plan).await?;
+        let listeners = BoundListeners::bind(&self.plan, self.sockets).await?;
         let workers = Workers::start().map_err(StartError::Workers)?;
         let parts = Parts::new(&self.plan, &opened.engine, database)?;
         parts.metrics.set_store_source(opened.stats_source());
@@ -201,15 +211,11 @@ struct BoundListeners {
 }
 
 impl BoundListeners {
-    async fn bind(plan: &Config) -> Result<Self, StartError> {
-        let bind = async |listener, address| {
-            let bound = accept::bind(address).await;
-            bound.map_err(|source| StartError::Bind { listener, address, source })
-        };
+    async fn bind(plan: &Config, sockets: Sockets) -> Result<Self, StartError> {
         Ok(Self {
-            http: bind("http", plan.listen.http.value).await?,
-            admin: bind("admin", plan.listen.admin.value).await?,
-            grpc: bind("grpc", plan.listen.grpc.value).await?,
+            http: sockets::bind("http", sockets.http, plan.listen.http.value).await?,
+            admin: sockets::bind("admin", sockets.admin, plan.listen.admin.value).await?,
+            grpc: sockets::bind("grpc", sockets.grpc, plan.listen.grpc.value).await?,
         })
     }
 

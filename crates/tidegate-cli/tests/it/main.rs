@@ -16,6 +16,7 @@ mod resilience;
 mod run_time;
 mod sdk;
 mod serve;
+mod service_manager;
 mod settings;
 mod shared;
 mod shedding;
