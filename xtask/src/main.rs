@@ -42,8 +42,9 @@ enum Task {
     /// no_std, WebAssembly, features, tests, TypeScript, models. Stops at the first step that fails; the last line is "N
     /// passed, M failed".
     Test,
-    /// Install missing programs that the tests need: Redis, Valkey, PostgreSQL, promtool,
-    /// Python with the client libraries of providers, npm packages, a compiler for WebAssembly.
+    /// Install missing programs that the tests need: Redis, Valkey, PostgreSQL, promtool, systemd,
+    /// groff, Python with the client libraries of providers, npm packages, a compiler for
+    /// WebAssembly.
     /// Bundles the Worker. `test` does so too.
     Tools,
     /// Check what the compiler does not: dependencies between crates, licences, file sizes, retired

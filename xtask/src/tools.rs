@@ -1,8 +1,8 @@
 //! `cargo xtask tools`: installs missing programs that the other tasks need.
 //!
 //! The check is cheap, so every test run does it. Programs are unpacked below the target folder
-//! where possible; only Redis, PostgreSQL, Python's venv, Node and the compiler for WebAssembly are
-//! installed as Debian packages. No service is started: tests start their own servers on
+//! where possible; only Redis, PostgreSQL, systemd, groff, Python's venv, Node and the compiler for
+//! WebAssembly are installed as Debian packages. No service is started: tests start their own servers on
 //! their own ports.
 
 mod cargo_fuzz;
@@ -11,6 +11,7 @@ mod faketime;
 mod nginx;
 mod npm;
 mod postgres;
+mod programs;
 mod promtool;
 mod python;
 mod redis;
@@ -40,6 +41,7 @@ pub(crate) fn run() -> Result<()> {
     valkey::install()?;
     postgres::install()?;
     promtool::install()?;
+    programs::install()?;
     faketime::install()?;
     python::install()?;
     npm::install()?;

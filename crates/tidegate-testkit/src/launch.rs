@@ -11,7 +11,7 @@
 //! - [`TlsFront`]: TLS in front of a server that has none.
 //! - [`Peer`]: the test's own program in another process.
 //! - [`unprivileged`]: runs work without root privileges, so that file permissions apply.
-//! - [`check_metrics`]: checks metrics with `promtool`.
+//! - [`check_metrics`], [`run_promtool`]: check metrics, rules and configurations with `promtool`.
 //! - [`Python`]: runs scripts that use the official client libraries of providers.
 //! - [`WallClock`]: a wall clock that a test steps, for another process.
 //! - [`wait_until`]: waits for a condition that another process fulfils.
@@ -44,7 +44,7 @@ pub use forward_proxy::{ForwardProxy, ProxyRequest};
 pub use peer::Peer;
 pub use postgres::PostgresServer;
 pub use process::privileges::unprivileged;
-pub use promtool::check_metrics;
+pub use promtool::{check_metrics, run_promtool};
 pub use proxy::Proxy;
 pub use python::{Python, ScriptOutput};
 pub use redis::RedisServer;

@@ -4,6 +4,7 @@
 mod attacks;
 mod check;
 mod config;
+mod deploy;
 mod doors;
 mod first_run;
 mod hints;

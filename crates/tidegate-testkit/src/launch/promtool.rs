@@ -1,6 +1,7 @@
-//! Checks metrics with Prometheus' own tool.
+//! Checks metrics, rules and configurations with Prometheus' own tool.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::programs;
@@ -28,4 +29,21 @@ pub fn check_metrics(text: &str) -> Vec<String> {
         output_lines.push(format!("promtool exited with {}", output.status));
     }
     output_lines
+}
+
+/// Runs `promtool` with these arguments in a folder.
+///
+/// # Errors
+/// If it finds problems. Returns its output.
+///
+/// # Panics
+/// If `promtool` is not installed.
+pub fn run_promtool(folder: &Path, args: &[&str]) -> Result<(), String> {
+    let mut command = Command::new(programs::promtool());
+    command.args(args).current_dir(folder).stdin(Stdio::null());
+    let output = command.output().expect("cannot start promtool");
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
