@@ -6,6 +6,7 @@
 
 mod api;
 mod bench;
+mod dist;
 mod features;
 mod models;
 mod no_std;
@@ -80,6 +81,9 @@ enum Task {
     },
     /// Bundle the Worker into target/worker, where tests look for it.
     Worker,
+    /// Build packages of the program, an archive and a Debian package, and check its size, idle
+    /// memory and start time. Builds twice, to check that the bytes can be reproduced.
+    Dist(dist::Arguments),
     /// Run a benchmark against peers in one run, and print medians and ratios as Markdown.
     Bench {
         #[command(subcommand)]
@@ -104,6 +108,7 @@ fn main() -> ExitCode {
         Task::Test => return test::run(),
         Task::Tools => tools_and_worker(),
         Task::Tidy => tidy::run(),
+        Task::Dist(arguments) => dist::run(&arguments),
         Task::Vectors { check: false } => vectors::write(),
         Task::Vectors { check: true } => vectors::check(),
         Task::Vocabulary => vocabulary::write(),

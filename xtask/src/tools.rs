@@ -8,6 +8,7 @@
 mod cargo_fuzz;
 mod debian;
 mod faketime;
+mod lintian;
 mod nginx;
 mod npm;
 mod postgres;
@@ -29,6 +30,7 @@ use crate::process;
 use crate::project;
 
 pub(crate) use cargo_fuzz::install as cargo_fuzz;
+pub(crate) use lintian::install as lintian;
 pub(crate) use nginx::install as nginx;
 pub(crate) use npm::{install as npm, program as npm_program, script as npm_script};
 pub(crate) use rust_source::install as rust_source;

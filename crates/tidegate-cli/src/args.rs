@@ -99,6 +99,13 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: ConfigAction,
     },
+    /// Write man pages and shell completions to a directory, in the layout of /usr/share
+    #[command(hide = true)]
+    InstallFiles {
+        /// Directory to write to
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
     /// Create a token for the admin API, and its hash for the configuration file
     Key,
     /// Manage the settings database

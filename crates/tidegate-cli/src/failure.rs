@@ -1,6 +1,7 @@
 //! Errors of the program and their exit codes.
 
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use tidegate_config::ConfigError;
@@ -27,6 +28,8 @@ pub(crate) enum Failure {
     NoValue(String),
     #[error(transparent)]
     Database(#[from] DatabaseError),
+    #[error("cannot write man pages and completions below {path}: {1}", path = .0.display())]
+    InstallFiles(PathBuf, io::Error),
     #[error(transparent)]
     Activation(#[from] ActivationError),
     #[error("cannot create a token: {0}")]

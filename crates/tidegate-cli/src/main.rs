@@ -9,6 +9,7 @@ mod check;
 mod config;
 mod db;
 mod failure;
+mod install_files;
 mod key;
 mod location;
 mod notify;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::serve(args),
         Command::Check { file, strict } => check::check(file, strict),
         Command::Config { location, action } => config::config(location, action),
+        Command::InstallFiles { folder } => install_files::install_files(&folder),
         Command::Key => key::key(),
         Command::Db { location, action } => db::db(location, action),
     };

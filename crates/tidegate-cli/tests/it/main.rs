@@ -10,6 +10,7 @@ mod first_run;
 mod hints;
 mod nodes;
 mod outbound;
+mod package;
 mod permits;
 mod program;
 mod reload;
