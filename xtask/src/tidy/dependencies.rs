@@ -14,6 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tidegate-redis", &["tidegate-core"]),
     ("tidegate-shard", &["tidegate-core"]),
     ("tidegate-durable", &["tidegate-core", "tidegate-shard"]),
+    ("tidegate-replay", &["tidegate-core"]),
     ("tidegate", &["tidegate-core", "tidegate-memory", "tidegate-redis"]),
     ("tidegate-http", &["tidegate", "tidegate-core"]),
     ("tidegate-ws", &["tidegate", "tidegate-core", "tidegate-http"]),
@@ -43,7 +44,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tidegate-config",
         ],
     ),
-    ("tidegate-cli", &["tidegate-server", "tidegate-config"]),
+    ("tidegate-cli", &["tidegate-server", "tidegate-config", "tidegate-replay", "tidegate-core"]),
     ("tidegate-sim", &[]),
     ("tidegate-testkit", &["tidegate-core"]),
 ];

@@ -1,0 +1,1 @@
+//! Replays against the oracle and brute force.
