@@ -2,6 +2,8 @@
 
 use std::io;
 
+use tidegate_core::PolicyError;
+
 use crate::log::line_error::LineError;
 
 /// Why a log cannot be replayed.
@@ -74,6 +76,9 @@ pub enum ReplayError {
     /// The log has too many keys.
     #[error("the log has more than 4294967295 keys; choose another one with --key")]
     TooManyKeys,
+    /// A limit that follows from the log is not valid.
+    #[error("the limit that follows from the log is not valid: {0}")]
+    Policy(#[from] PolicyError),
     /// The events cannot be kept in a temporary file.
     #[error(
         "cannot keep the events in a temporary file: {0}; it takes 20 bytes per line, in the folder \

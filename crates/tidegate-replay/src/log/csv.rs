@@ -120,7 +120,7 @@ enum Field<'l> {
 }
 
 /// Returns the text of a field; doubled quotes in it stay.
-fn content<'l>(field: Field<'l>) -> &'l [u8] {
+fn content(field: Field<'_>) -> &[u8] {
     let (Field::Plain(text) | Field::Quoted(text)) = field;
     text
 }
