@@ -100,7 +100,7 @@ impl LogReader {
         let failed = |error| ReplayError::Read { log: name.to_owned(), error };
         let mut lines = LineReader::new(source);
         let preview = lines.preview().map_err(failed)?;
-let mark = if preview.starts_with(b"\xEF\xBB\xBF") { 3 } else { 0 };
+        let mark = if preview.starts_with(b"\xEF\xBB\xBF") { 3 } else { 0 };
         let Some((mut parser, has_header)) =
             recognize::parser(name, &preview[mark..], &self.options)?
         else {

@@ -173,7 +173,9 @@ mod tests {
 
     #[test]
     fn rates_are_shown_exactly() {
-        for text in ["50/s", "1/min", "7/h", "5/day", "3/16ms", "999983/min", "4/7ms", "100000007/13ms"] {
+        for text in
+            ["50/s", "1/min", "7/h", "5/day", "3/16ms", "999983/min", "4/7ms", "100000007/13ms"]
+        {
             let rate: Rate = text.parse().unwrap();
             assert_eq!(rate_text(rate).parse::<Rate>(), Ok(rate), "{text}");
         }

@@ -247,7 +247,7 @@ impl SimulationReport {
     /// Adds the result of a search.
     pub fn add_search(&mut self, goal: DenyBelow, points: &[FrontierPoint]) {
         let frontier = points.iter().map(|point| FrontierReport {
-            rate: rate_text(point.bucket.rate()),
+            rate: format!("{}/min", point.per_minute),
             capacity: point.bucket.capacity(),
             spendable_in_a_minute: point.spendable_in_a_minute(),
             denied: point.denied,

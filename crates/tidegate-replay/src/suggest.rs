@@ -112,8 +112,7 @@ fn bursts(
             Some(&number) => number,
             None => {
                 buckets.push(bucket(Policy::rate(rate_of(rate)).capacity(1).max_debt(0))?);
-                let number =
-                    u32::try_from(numbers.len()).map_err(|_| ReplayError::TooManyKeys)?;
+                let number = u32::try_from(numbers.len()).map_err(|_| ReplayError::TooManyKeys)?;
                 numbers.insert(rate, number);
                 number
             }

@@ -6,8 +6,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tidegate_core::Time;
 use tidegate_replay::{
-    CountBy, DenyBelow, Event, EventSink as _, FrontierPoint, NamedPolicy, Replay, Spool, best, busiest_minutes,
-    search, suggest,
+    CountBy, DenyBelow, Event, EventSink as _, FrontierPoint, NamedPolicy, Replay, Spool, best,
+    busiest_minutes, search, suggest,
 };
 
 const RATES: [u64; 5] = [1, 7, 60, 300, 5_000];
