@@ -1,8 +1,12 @@
 //! Command-line arguments and help texts.
 
+pub(crate) mod replay;
+
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+
+use crate::args::replay::{SimulateArgs, SuggestArgs};
 
 /// Address of the documents, a folder of the repository.
 macro_rules! documents {
@@ -22,6 +26,8 @@ Examples:
   tidegate serve --http 127.0.0.1:0       listen on a free port and print it
   tidegate check tidegate.toml            validate a configuration file
   tidegate config show                    show every setting and its source
+  tidegate simulate --log access.log --policy 'capacity=100,rate=50/s'
+                                          show what a limit would have denied
   OPENAI_BASE_URL=http://127.0.0.1:8080/openai/v1 your-agent
                                           run a program whose calls wait instead of
                                           getting a 429
@@ -91,6 +97,12 @@ pub(crate) enum Command {
         #[arg(long)]
         strict: bool,
     },
+    /// Replay traffic logs against limits: what they would have admitted and denied
+    #[command(after_help = replay::SIMULATE_EXAMPLES)]
+    Simulate(SimulateArgs),
+    /// Suggest a limit from traffic logs, as a configuration to paste
+    #[command(after_help = replay::SUGGEST_EXAMPLES)]
+    Suggest(SuggestArgs),
     /// Show effective settings, and change those in the database
     #[command(after_help = CONFIG_EXAMPLES)]
     Config {

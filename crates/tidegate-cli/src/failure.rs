@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use tidegate_config::ConfigError;
+use tidegate_replay::ReplayError;
 use tidegate_server::{ChangeError, CreateTokenError, DatabaseError, StartError};
 
 use crate::activation::ActivationError;
@@ -34,10 +35,18 @@ pub(crate) enum Failure {
     Activation(#[from] ActivationError),
     #[error("cannot create a token: {0}")]
     Token(#[from] CreateTokenError),
-    #[error("cannot serialize the settings: {0}")]
+    #[error("cannot write JSON: {0}")]
     Json(serde_json::Error),
     #[error(transparent)]
     Start(#[from] StartError),
+    #[error("cannot open the log {0}: {1}")]
+    OpenLog(PathBuf, #[source] io::Error),
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    #[error("{0} has no token bucket under [limits]; pass --policy or --search")]
+    NoBucket(PathBuf),
+    #[error("cannot write the report {0}: {1}")]
+    Html(PathBuf, #[source] io::Error),
     #[error("cannot set up the runtime or signal handlers: {0}")]
     Runtime(io::Error),
     #[error("cannot write to standard output: {0}")]
@@ -55,7 +64,9 @@ impl Failure {
             | Self::Activation(_)
             | Self::Log(_)
             | Self::NoDatabase
+            | Self::NoBucket(_)
             | Self::NoValue(_) => ExitCode::from(2),
+            Self::Replay(error) if error.is_usage() => ExitCode::from(2),
             _ => ExitCode::FAILURE,
         }
     }

@@ -12,8 +12,12 @@ mod failure;
 mod install_files;
 mod key;
 mod location;
+mod log_files;
 mod notify;
+mod progress;
 mod serve;
+mod simulate;
+mod suggest;
 mod terminal;
 
 use std::io::{self, Write as _};
@@ -31,6 +35,8 @@ fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Serve(args) => serve::serve(args),
         Command::Check { file, strict } => check::check(file, strict),
+        Command::Simulate(args) => simulate::simulate(args),
+        Command::Suggest(args) => suggest::suggest(&args),
         Command::Config { location, action } => config::config(location, action),
         Command::InstallFiles { folder } => install_files::install_files(&folder),
         Command::Key => key::key(),

@@ -14,6 +14,7 @@ mod package;
 mod permits;
 mod program;
 mod reload;
+mod replay;
 mod resilience;
 mod run_time;
 mod sdk;
