@@ -4,6 +4,7 @@ mod api;
 mod config;
 mod gateway;
 mod header_fields;
+mod log_line;
 mod paths;
 mod receipt;
 mod response;
@@ -50,6 +51,7 @@ pub const TARGETS: &[Target] = &[
     target("host", header_fields::host),
     target("http_body", api::http_body),
     slow("http_head", api::http_head),
+    target("log_line", log_line::log_line),
     target("ndjson", response::ndjson),
     target("paths", paths::paths),
     target("receipt", receipt::receipt),

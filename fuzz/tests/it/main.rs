@@ -52,6 +52,7 @@ targets! {
     host
     http_body
     http_head
+    log_line
     ndjson
     paths
     receipt
