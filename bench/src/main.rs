@@ -5,7 +5,7 @@
 //! Run it as
 //! `cargo xtask bench core`, `cargo xtask bench pacing`,
 //! `cargo xtask bench redis`, `cargo xtask bench durable`, `cargo xtask bench inbound`, `cargo xtask bench outbound`,
-//! `cargo xtask bench gateway` and `cargo xtask bench instructions`. `cargo xtask soak attacks`
+//! `cargo xtask bench gateway`, `cargo xtask bench replay` and `cargo xtask bench instructions`. `cargo xtask soak attacks`
 //! uses this program too.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "benchmarks print to the terminal")]
 
@@ -26,6 +26,7 @@ mod outbound;
 mod pacing;
 mod progress;
 mod remote;
+mod replay;
 mod report;
 mod server_process;
 mod stopwatch;
@@ -118,6 +119,15 @@ enum Bench {
         #[arg(long, hide = true, default_value = "no program was given")]
         without_nginx: String,
     },
+    /// Replays of an access log by the program, beside `wc -l` and awk.
+    Replay {
+        /// Run fewer rounds: about 20 seconds.
+        #[arg(long)]
+        quick: bool,
+        /// The `tidegate` program. `cargo xtask bench replay` builds it.
+        #[arg(long, value_name = "FILE")]
+        tidegate: PathBuf,
+    },
     /// Instructions of a gateway call and of `POST /v1/take` in the built program, by callgrind.
     Instructions {
         /// The `tidegate` program. `cargo xtask bench instructions` builds it.
@@ -192,6 +202,9 @@ fn main() -> anyhow::Result<()> {
         Bench::Gateway { quick, tidegate, nginx, without_nginx } => {
             let rounds = if quick { gateway::QUICK } else { gateway::THOROUGH };
             gateway::run(rounds, &tidegate, nginx.ok_or(without_nginx))
+        }
+        Bench::Replay { quick, tidegate } => {
+            replay::run(if quick { replay::QUICK } else { replay::THOROUGH }, &tidegate)
         }
         Bench::Instructions { program, before } => instructions::run(&program, before.as_deref()),
         Bench::Attacks { minutes, tidegate } => {

@@ -58,6 +58,13 @@ pub(crate) enum Bench {
         #[arg(long)]
         quick: bool,
     },
+    /// Replays of an access log of two million lines by `tidegate simulate` and `suggest`, beside
+    /// `wc -l` and a count per client in awk.
+    Replay {
+        /// Run fewer rounds: about 20 seconds.
+        #[arg(long)]
+        quick: bool,
+    },
     /// Number of crates and build time that the library adds to a program, compared with governor.
     /// Two empty programs are built alternately from scratch. Takes some minutes.
     Footprint {
@@ -96,6 +103,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::Inbound { quick } => ("inbound", *quick),
         Bench::Outbound { quick } => ("outbound", *quick),
         Bench::Gateway { quick } => ("gateway", *quick),
+        Bench::Replay { quick } => ("replay", *quick),
         Bench::Instructions { .. } => ("instructions", false),
         // Measured by this task, because the benchmark program depends on both crates.
         Bench::Footprint { quick } => return footprint::run(*quick),
@@ -121,7 +129,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
             command.arg("--before").arg(absolute(before)?);
         }
     }
-    if let Bench::Gateway { .. } | Bench::Durable { .. } = bench {
+    if let Bench::Gateway { .. } | Bench::Durable { .. } | Bench::Replay { .. } = bench {
         command.arg("--tidegate").arg(tidegate()?);
     }
     if let Bench::Durable { .. } = bench {
