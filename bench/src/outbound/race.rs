@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use tidegate_llm::{Call, CallError, CallResponse};
-use tidegate_sim::{CallEnding, Simulator};
+use tidegate_sim::Work;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use tower::{Service, ServiceExt as _};
 
 use super::network::{Dice, adapter};
 use super::role::{Model, Role};
-use super::scenario::{Scenario, Work};
+use super::scenario::Scenario;
 
 /// Four workers of ten agents.
 pub(super) const WORKERS: usize = 4;
@@ -41,7 +41,7 @@ pub(super) fn weigh(scenario: Scenario, seed: u64) -> Result<Work> {
         for call in scenario.work(seed) {
             ask(model.clone(), call).await?;
         }
-        let work = answered(&simulator);
+        let work = simulator.ledger().answered();
         ensure!(work.requests == scenario.calls as u64, "a call was not answered");
         Ok(work)
     })
@@ -61,7 +61,7 @@ pub(super) fn run(scenario: Scenario, role: Role, seed: u64) -> Result<Run> {
             failed,
             sent: ledger.seen(),
             throttled: ledger.throttled(),
-            used: scenario.share(answered(&simulator), took, seed),
+            used: scenario.limits(seed).used_share(ledger.answered(), took),
         })
     })
 }
@@ -69,16 +69,6 @@ pub(super) fn run(scenario: Scenario, role: Role, seed: u64) -> Result<Run> {
 /// A runtime with a paused clock, which advances when all tasks are idle.
 fn virtual_time() -> Result<Runtime> {
     Ok(Builder::new_current_thread().enable_all().start_paused(true).build()?)
-}
-
-/// The provider's charges for answered calls.
-fn answered(simulator: &Simulator) -> Work {
-    let entries = simulator.ledger().entries();
-    let complete = entries.iter().filter(|entry| entry.ending == CallEnding::Complete);
-    complete.fold(Work::default(), |work, entry| Work {
-        requests: work.requests + entry.charged.requests,
-        tokens: work.tokens + entry.charged.total(),
-    })
 }
 
 /// Each worker has its part of the calls, and its agents take the next call when the last one is
@@ -136,7 +126,7 @@ mod tests {
 
     #[test]
     fn nobody_is_faster_than_the_optimum() {
-        let optimum = FEW.optimum(weigh(FEW, 1).unwrap(), 1);
+        let optimum = FEW.limits(1).shortest_time(weigh(FEW, 1).unwrap()).as_secs_f64();
         assert!(optimum > 4.0, "sixty calls need six slices: {optimum}");
         for role in Role::ALL {
             let outcome = run(FEW, role, 1).unwrap();

@@ -8,13 +8,12 @@ use tidegate_providers::Chat;
 use tidegate_sim::{Account, Delay, Dialect, Limits, Output, Simulator};
 
 use crate::keys::SplitMix;
-use crate::measure::as_float;
 
 /// The key, the account and the model at the provider.
 pub(super) const KEY: &str = "sk-bench";
 pub(super) const MODEL: &str = "model-1";
-/// Requests are counted in slices of this length, in seconds.
-const SLICE: u64 = 1;
+/// Requests are counted in slices of this length.
+const SLICE: Duration = Duration::from_secs(1);
 /// Minimum and maximum response time.
 const LATENCY: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(900)];
 
@@ -33,13 +32,6 @@ pub(super) struct Scenario {
     pub(super) words: (usize, usize),
     /// Minimum of `max_tokens`, and the range above it.
     pub(super) answer: (usize, usize),
-}
-
-/// Requests and tokens of the work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Work {
-    pub(super) requests: u64,
-    pub(super) tokens: u64,
 }
 
 impl Scenario {
@@ -64,12 +56,17 @@ impl Scenario {
 
     /// A provider with these limits.
     pub(super) fn provider(&self, seed: u64) -> Result<Simulator> {
-        let limits = Limits::new()
+        simulator(self.limits(seed), seed)
+    }
+
+    /// The limits of the provider. Clients do not start with its clock, so the seed says how much of
+    /// its first slice is over at the start.
+    pub(super) fn limits(&self, seed: u64) -> Limits {
+        Limits::new()
             .requests_per_minute(self.requests.into())
             .tokens_per_minute(self.tokens.into())
-            .slice(Duration::from_secs(SLICE))
-            .phase(phase(seed));
-        simulator(limits, seed)
+            .slice(SLICE)
+            .phase(Duration::from_millis(seed * 137 % 1_000))
     }
 
     /// A provider with limits that are never reached.
@@ -89,33 +86,6 @@ impl Scenario {
         };
         (0..self.calls).map(call).collect()
     }
-
-    /// The minimum time in seconds in which the provider admits all work: the start of the slice of
-    /// the last request, or the time when enough tokens are refilled, whichever is later.
-    pub(super) fn optimum(&self, work: Work, seed: u64) -> f64 {
-        let slices = work.requests.div_ceil(self.per_slice());
-        let last_slice = as_float(slices.saturating_sub(1) * SLICE) - phase(seed).as_secs_f64();
-        let missing = as_float(work.tokens) - f64::from(self.tokens);
-        last_slice.max(missing * 60.0 / f64::from(self.tokens)).max(0.0)
-    }
-
-    /// The share of the available quota that some work uses, by the limit of which it uses more.
-    pub(super) fn share(&self, work: Work, after: Duration, seed: u64) -> f64 {
-        let slices = (after + phase(seed)).as_secs() / SLICE + 1;
-        let requests = as_float(slices * self.per_slice());
-        let tokens = f64::from(self.tokens) * (1.0 + after.as_secs_f64() / 60.0);
-        (as_float(work.requests) / requests).max(as_float(work.tokens) / tokens)
-    }
-
-    fn per_slice(&self) -> u64 {
-        (u64::from(self.requests) * SLICE).div_ceil(60)
-    }
-}
-
-/// The elapsed part of the first slice at the start, because clients do not start with the
-/// provider's clock.
-fn phase(seed: u64) -> Duration {
-    Duration::from_millis(seed * 137 % 1_000)
 }
 
 fn simulator(limits: Limits, seed: u64) -> Result<Simulator> {
@@ -134,26 +104,6 @@ mod tests {
     use super::*;
 
     const SCENARIO: Scenario = Scenario::ALL[0];
-
-    #[test]
-    fn the_optimum_is_that_of_the_limit_that_binds() {
-        // Half a second of the first slice is over at the start with this seed: 0.548 s.
-        let optimum = |requests, tokens| SCENARIO.optimum(Work { requests, tokens }, 4);
-        assert_eq!(optimum(10, 1_000), 0.0);
-        assert!((optimum(11, 1_000) - 0.452).abs() < 1e-9);
-        assert!((optimum(1_200, 200_000) - 118.452).abs() < 1e-9);
-        assert!((optimum(1_200, 800_000) - 180.0).abs() < 1e-9);
-    }
-
-    #[test]
-    fn all_of_the_quota_is_one() {
-        let share = |requests, tokens, millis| {
-            SCENARIO.share(Work { requests, tokens }, Duration::from_millis(millis), 4)
-        };
-        assert_eq!(share(10, 0, 451), 1.0);
-        assert_eq!(share(10, 0, 453), 0.5);
-        assert_eq!(share(1, 400_000, 60_000), 1.0);
-    }
 
     #[test]
     fn the_same_seed_is_the_same_work() {

@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::limits::capacity::Work;
 use crate::limits::charging::CallCharge;
 use crate::limits::quota::Dimension;
 use crate::server::request::Endpoint;
@@ -160,6 +161,17 @@ impl Ledger {
         self.lock().entries.iter().filter(|entry| predicate(entry)).count()
     }
 
+    /// Returns what was charged for the kept calls that were answered completely.
+    #[must_use]
+    pub fn answered(&self) -> Work {
+        let state = self.lock();
+        let complete = state.entries.iter().filter(|entry| entry.ending == CallEnding::Complete);
+        complete.fold(Work::default(), |work, entry| Work {
+            requests: work.requests + entry.charged.requests,
+            tokens: work.tokens + entry.charged.total(),
+        })
+    }
+
     /// Returns the total number of calls.
     #[must_use]
     pub fn seen(&self) -> u64 {
@@ -300,6 +312,17 @@ mod tests {
         ledger.record_status(1, 200);
         ledger.close(1, Duration::ZERO, CallEnding::Complete);
         assert_eq!(ledger.count(|entry| entry.ending == CallEnding::Complete), 0);
+    }
+
+    #[test]
+    fn only_complete_calls_count_as_answered() {
+        let ledger = Ledger::new(10);
+        for ending in [CallEnding::Complete, CallEnding::Refused, CallEnding::Complete] {
+            let number = ledger.open(entry(Duration::ZERO, 0));
+            ledger.update(number, |entry| entry.charged.input = 7);
+            ledger.close(number, Duration::ZERO, ending);
+        }
+        assert_eq!(ledger.answered(), Work { requests: 2, tokens: 14 });
     }
 
     #[test]

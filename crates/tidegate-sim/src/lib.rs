@@ -68,10 +68,12 @@ pub use error::{BuildError, FaultError};
 pub use fault::{Fault, Faults, Hint};
 pub use ledger::{CallEnding, Ledger, LedgerEntry, RefusalCause, RetryDistribution, Usage};
 pub use limits::Limits;
+pub use limits::capacity::Work;
 pub use limits::charging::{
     CachedTokens, CallCharge, Charging, FailedCalls, OutputReserve, SettlementRule,
 };
 pub use limits::quota::Dimension;
+pub use random::Random;
 pub use reporting::{ReportTime, Reporting};
 pub use server::connection::Connection;
 pub use server::request::{CACHED_TOKENS, CONTENT_CODING, Endpoint, INPUT_TOKENS, OUTPUT_TOKENS};

@@ -3,6 +3,7 @@
 //! Unset limits do not apply. Limits are validated when the simulator is built; which ones a
 //! provider has depends on its dialect.
 
+pub(crate) mod capacity;
 pub(crate) mod charging;
 pub(crate) mod pool;
 pub(crate) mod quota;

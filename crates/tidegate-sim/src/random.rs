@@ -3,15 +3,16 @@
 //! Each call has its own sequence, derived from the seed and the number of the call, so its draws
 //! do not depend on concurrent calls. Not for secrets.
 
-/// A SplitMix64 generator.
+/// A SplitMix64 generator: reproducible, and not for secrets.
 #[derive(Clone, Debug)]
-pub(crate) struct Random {
+pub struct Random {
     state: u64,
 }
 
 impl Random {
     /// Creates the sequence `stream` of a seed.
-    pub(crate) fn new(seed: u64, stream: u64) -> Self {
+    #[must_use]
+    pub fn new(seed: u64, stream: u64) -> Self {
         let mut random = Self { state: seed };
         // Mix the seed first; adjacent seeds would otherwise have overlapping sequences.
         let mixed_seed = random.next();
@@ -19,7 +20,8 @@ impl Random {
     }
 
     /// Returns the next number.
-    pub(crate) fn next(&mut self) -> u64 {
+    #[expect(clippy::should_implement_trait, reason = "the sequence has no end")]
+    pub fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -28,14 +30,14 @@ impl Random {
     }
 
     /// Returns a number from `low` to `high`, inclusive; `low` if `high` is smaller.
-    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
         let span = u128::from(high.saturating_sub(low)) + 1;
         let offset = (u128::from(self.next()) * span) >> 64;
         low + u64::try_from(offset).unwrap_or(0)
     }
 
     /// Returns `true` with probability `times` / `of`.
-    pub(crate) fn happens(&mut self, times: u64, of: u64) -> bool {
+    pub fn happens(&mut self, times: u64, of: u64) -> bool {
         self.between(1, of.max(1)) <= times
     }
 }
