@@ -16,6 +16,7 @@ mod events;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod in_process;
 mod listener;
 mod metrics;
 mod permits;
@@ -28,6 +29,7 @@ pub use database::{
     AuditEntry, AutoMigrate, ChangeOrigin, Database, DatabaseError, MigrationResult, SettingUpdate,
     StoredSettings,
 };
+pub use in_process::InProcess;
 pub use listener::drain::{Drained, SHUTDOWN_GRACE};
 pub use probe::{ProbeResult, configured_providers, probe_providers};
 pub use server::{Running, Server, Sockets, StartError, check_change, check_config};

@@ -11,6 +11,7 @@ pub(crate) mod connections;
 pub(crate) mod drain;
 pub(crate) mod eviction;
 pub(crate) mod files;
+pub(crate) mod in_memory;
 mod linger;
 mod request_body;
 mod stream;

@@ -38,6 +38,16 @@ impl Parts {
         engine: &Engine,
         database: Option<Database>,
     ) -> Result<Self, ChangeError> {
+        Self::with_gateway(plan, engine, database, |builder| builder)
+    }
+
+    /// Creates the parts as configured, with changes to the gateway that no setting makes.
+    pub(crate) fn with_gateway(
+        plan: &Config,
+        engine: &Engine,
+        database: Option<Database>,
+        change: impl FnOnce(GatewayBuilder) -> GatewayBuilder,
+    ) -> Result<Self, ChangeError> {
         let (metrics, tokens) = (Metrics::default(), Tokens::default());
         tokens.configure(&plan.admin);
         let admission = Admission::new(engine, plan.admission.rules(&plan.limits))?;
@@ -49,8 +59,8 @@ impl Parts {
         let builder = Gateway::builder(engine).observer(observer.clone()).call_observer(observer);
         let builder = builder.trusted_proxies(plan.listen.trusted_proxies.value.clone());
         let builder = builder.max_memory(plan.gateway.max_memory.value.bytes());
-        let gateway = upstreams(plan)?.into_iter().fold(builder, GatewayBuilder::upstream);
-        let gateway = gateway.build()?;
+        let builder = upstreams(plan)?.into_iter().fold(builder, GatewayBuilder::upstream);
+        let gateway = change(builder).build()?;
         metrics.set_providers_source(stats_source(&gateway, metrics.llm()));
         metrics.set_admission_source(admission_stats(&admission));
         set_provider_labels(&metrics, plan);
