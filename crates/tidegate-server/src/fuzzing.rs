@@ -3,26 +3,22 @@
 //! Connections use the same HTTP parser and the same bound on request heads as real listeners, but
 //! have no timeouts and are not counted.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use axum::Router;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use tidegate_http::host::HostCheck;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::api::admin::AdminApi;
+use crate::api::admin::{AdminApi, ServerInfo};
 use crate::api::health::Health;
 use crate::api::http::HttpApi;
 use crate::configuration;
 use crate::database::StoredSettings;
-use crate::listener::bounds::{Bounds, MAX_HEAD};
-use crate::listener::connection;
+use crate::listener::bounds::Bounds;
 use crate::listener::drain::Drain;
+use crate::listener::{connection, in_memory};
 
 /// Address that the APIs believe they listen on.
 const LISTEN_ADDRESS: SocketAddr = SocketAddr::new(PEER, 8080);
@@ -57,7 +53,8 @@ impl Apis {
         let drain = Drain::new();
         let health = Health::new(drain.signal(), || 0);
         let http = Arc::new(HttpApi::new(config(), host_check.clone(), bounds));
-        let admin = AdminApi { config: config(), host_check, bounds, health };
+        let info = ServerInfo::new([("admin", LISTEN_ADDRESS)]);
+        let admin = AdminApi { config: config(), host_check, bounds, health, info };
         Self { http, admin: admin.router(drain.signal()), _drain: drain }
     }
 
@@ -67,22 +64,16 @@ impl Apis {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let (http, admin) = (self.http.clone(), self.admin.clone());
-        let service = service_fn(move |request| {
+        // Fuzzed input often ends a connection early.
+        in_memory::serve(stream, move |request| {
             let (http, admin) = (http.clone(), admin.clone());
             async move {
-                Ok::<_, Infallible>(match api {
+                match api {
                     Api::Http => http.handle(request, PEER).await,
                     Api::Admin => connection::call_router(admin, request, PEER).await,
-                })
+                }
             }
-        });
-        let mut builder = http1::Builder::new();
-        builder.header_read_timeout(None).max_buf_size(MAX_HEAD);
-        let connection = builder.serve_connection(TokioIo::new(stream), service);
-        async move {
-            // Errors are expected: fuzzed input often ends a connection early.
-            let _ = connection.await;
-        }
+        })
     }
 }
 

@@ -16,7 +16,7 @@ use tidegate_config::{Config, Layers, Overrides, StoreUrl};
 use tidegate_http::host::HostCheck;
 use tokio::net::TcpListener;
 
-use crate::api::admin::AdminApi;
+use crate::api::admin::{AdminApi, ServerInfo};
 use crate::api::grpc;
 use crate::api::health::{self, Health};
 use crate::api::http::HttpApi;
@@ -245,7 +245,8 @@ impl BoundListeners {
         let files = OpenFiles::default();
         drain.spawn(http_api.serve(http.0, workers, files.clone(), stop.clone()));
         let host_check = HostCheck::new(admin.1, hosts);
-        let admin_api = AdminApi { config: config.clone(), host_check, bounds, health };
+        let info = ServerInfo::new([("http", http.1), ("admin", admin.1), ("grpc", grpc.1)]);
+        let admin_api = AdminApi { config: config.clone(), host_check, bounds, health, info };
         admin_drain.spawn(admin_api.serve(admin.0, files.clone(), admin_drain.signal()));
         drain.spawn(grpc::serve(config.clone(), grpc.0, files, stop.clone()));
         drain.spawn(watch::sources(config.clone(), guarded.clone(), stop));

@@ -25,6 +25,7 @@ mod keys;
 mod problem;
 mod providers;
 mod route;
+mod server_info;
 #[cfg(test)]
 mod tests;
 mod watcher_slots;
@@ -43,6 +44,7 @@ use crate::listener::drain::StopSignal;
 use crate::listener::files::OpenFiles;
 use crate::listener::workers::Workers;
 use crate::listener::{accept_loop, connection};
+pub(crate) use server_info::ServerInfo;
 use watcher_slots::WatcherSlots;
 
 /// Maximum number of event watchers.
@@ -54,6 +56,7 @@ pub(crate) struct AdminApi {
     pub(crate) host_check: HostCheck,
     pub(crate) bounds: Bounds,
     pub(crate) health: Health,
+    pub(crate) info: ServerInfo,
 }
 
 /// The API while it is being served.

@@ -18,6 +18,7 @@ use super::AdminState;
 use super::concurrency::CurrentConcurrency;
 use super::etag::{expected_revision, with_etag};
 use super::problem::AdminProblem;
+use super::server_info::ServerJson;
 use crate::api::body::{self, json};
 use crate::api::body::{MediaTypes, require_json};
 use crate::api::problem::Problem;
@@ -97,8 +98,7 @@ pub(super) async fn show(
     query: Result<Query<ConfigQuery>, QueryRejection>,
 ) -> Result<Response, AdminProblem> {
     let Query(ConfigQuery { key }) = query.map_err(|_| invalid_query("key"))?;
-    let gateway = &state.parts().gateway;
-    Ok(render_config(&state.api.config.current(), gateway, key.as_deref().unwrap_or(""), None))
+    Ok(render_config(&state, key.as_deref().unwrap_or(""), None))
 }
 
 /// The effects of a change, shown with the configuration after it.
@@ -122,12 +122,7 @@ impl<'a> ChangeSummary<'a> {
 }
 
 /// Renders the part of the configuration that a key or section names.
-fn render_config(
-    current: &ConfigSnapshot,
-    gateway: &Gateway,
-    part: &str,
-    change: Option<ChangeSummary<'_>>,
-) -> Response {
+fn render_config(state: &AdminState, part: &str, change: Option<ChangeSummary<'_>>) -> Response {
     #[derive(Serialize)]
     struct SettingJson<'a> {
         #[serde(flatten)]
@@ -138,14 +133,17 @@ fn render_config(
     #[derive(Serialize)]
     struct ConfigJson<'a> {
         revision: u64,
+        server: ServerJson<'a>,
         settings: Vec<SettingJson<'a>>,
         /// Warnings about the configuration.
         warnings: Vec<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
         change: Option<ChangeSummary<'a>>,
     }
+    let (current, gateway) = (state.api.config.current(), &state.parts().gateway);
     let body = ConfigJson {
         revision: current.revision,
+        server: state.api.info.json(),
         settings: (current.effective.iter().filter(|one| one.is_in(part)))
             .map(|setting| SettingJson {
                 setting,
@@ -179,8 +177,7 @@ pub(super) async fn change(
     let note = caller.note("admin", peer);
     let applied = state.api.config.update(patch, expected, note).await.map_err(problem)?;
     let change = ChangeSummary::of(&applied, state.api.config.change_source());
-    let gateway = &state.parts().gateway;
-    Ok(render_config(&state.api.config.current(), gateway, "", Some(change)))
+    Ok(render_config(&state, "", Some(change)))
 }
 
 /// Query parameters: how many past changes to return.

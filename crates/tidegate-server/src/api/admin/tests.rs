@@ -107,7 +107,8 @@ impl TestServer {
         let counted = denying_limits.clone();
         let health = Health::new(others.signal(), move || counted.load(Ordering::Relaxed));
         let host_check = HostCheck::new(address, Vec::new());
-        let api = AdminApi { config: config.clone(), host_check, bounds, health };
+        let info = ServerInfo::new([("admin", address)]);
+        let api = AdminApi { config: config.clone(), host_check, bounds, health, info };
         let Parts { tokens, events, metrics, .. } = config.parts().clone();
         let stop = own.signal();
         runtime.block_on(async { own.spawn(api.serve(listener, OpenFiles::default(), stop)) });

@@ -159,6 +159,7 @@ fn admin_state() -> (Arc<AdminState>, Drain) {
         host_check: HostCheck::new("127.0.0.1:6070".parse().unwrap(), Vec::new()),
         bounds: Bounds::default(),
         health: Health::new(drain.signal(), || 0),
+        info: ServerInfo::new([]),
     };
     (
         Arc::new(AdminState {
