@@ -1,12 +1,19 @@
 //! Command-line arguments and help texts.
 
+pub(crate) mod demo;
+pub(crate) mod output;
 pub(crate) mod replay;
+pub(crate) mod status;
 
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use clap_complete::Shell;
 
-use crate::args::replay::{SimulateArgs, SuggestArgs};
+use demo::DemoArgs;
+use output::Output;
+use replay::{SimulateArgs, SuggestArgs};
+use status::StatusArgs;
 
 /// Address of the documents, a folder of the repository.
 macro_rules! documents {
@@ -21,11 +28,13 @@ pub(crate) const DOCUMENTS: &str = documents!();
 const EXAMPLES: &str = concat!(
     "\
 Examples:
+  tidegate demo                           see what it does, without keys or a network
   tidegate serve                          listen on 127.0.0.1:8080 with default limits
   tidegate serve --config tidegate.toml   use your own limits
   tidegate serve --http 127.0.0.1:0       listen on a free port and print it
   tidegate check tidegate.toml            validate a configuration file
   tidegate config show                    show every setting and its source
+  tidegate status                         show the state of the running server
   tidegate simulate --log access.log --policy 'capacity=100,rate=50/s'
                                           show what a limit would have denied
   OPENAI_BASE_URL=http://127.0.0.1:8080/openai/v1 your-agent
@@ -36,6 +45,9 @@ A configuration file looks like this:
   [limits.client]
   capacity = 100
   rate = \"50/s\"
+
+With --json, a command prints one JSON document on standard output. Colours are off if the output is
+not a terminal or NO_COLOR is set; CLICOLOR_FORCE=1 turns them on.
 
 Documents: ",
     documents!(),
@@ -72,6 +84,7 @@ database. Unlike `serve`, which only warns, it also fails if the variable named 
 not set, or if calls can never fall back to a provider in a fallback list.
 --strict also connects to each configured provider: name resolution, TCP and TLS within its
 connect_timeout, through its proxy, with its ca_file. No key is sent.
+--json prints all errors, each with its file, line, column, key and text, and the warnings.
 
 Exit codes: 0 valid, 1 a provider cannot be reached, 2 invalid configuration.";
 
@@ -85,6 +98,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Show what the gateway changes, with a simulated provider: no keys, no network
+    Demo(DemoArgs),
     /// Run the server until it receives SIGTERM or SIGINT
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
@@ -96,6 +111,8 @@ pub(crate) enum Command {
         /// Also connect to every configured provider
         #[arg(long)]
         strict: bool,
+        #[command(flatten)]
+        output: Output,
     },
     /// Replay traffic logs against limits: what they would have admitted and denied
     #[command(after_help = replay::SIMULATE_EXAMPLES)]
@@ -119,7 +136,23 @@ pub(crate) enum Command {
         folder: PathBuf,
     },
     /// Create a token for the admin API, and its hash for the configuration file
-    Key,
+    Key {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show the state of a running server
+    Status(StatusArgs),
+    /// Print a completion script for a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the version
+    Version {
+        #[command(flatten)]
+        output: Output,
+    },
     /// Manage the settings database
     Db {
         #[command(flatten)]
@@ -128,6 +161,12 @@ pub(crate) enum Command {
         action: DbAction,
     },
 }
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  source <(tidegate completions bash)
+  tidegate completions zsh > ~/.zfunc/_tidegate
+  tidegate completions fish > ~/.config/fish/completions/tidegate.fish";
 
 const CONFIG_EXAMPLES: &str = "\
 Examples:
@@ -161,9 +200,8 @@ pub(crate) enum ConfigAction {
         /// Show only this key or section, such as limits.client
         #[arg(default_value = "")]
         part: String,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        output: Output,
     },
     /// Set keys in the database: all of them, or none if one is invalid
     Set {
@@ -171,18 +209,24 @@ pub(crate) enum ConfigAction {
         /// environment variable
         #[arg(required = true, num_args = 2.., value_names = ["KEY", "VALUE"])]
         pairs: Vec<String>,
+        #[command(flatten)]
+        output: Output,
     },
     /// Remove keys from the database
     Unset {
         /// Keys to remove
         #[arg(required = true)]
         keys: Vec<String>,
+        #[command(flatten)]
+        output: Output,
     },
     /// Show the changes in the database, latest first
     History {
         /// Maximum number of changes to show
         #[arg(long, default_value_t = 50)]
         limit: usize,
+        #[command(flatten)]
+        output: Output,
     },
     /// Print the JSON Schema of the configuration file
     Schema,
@@ -191,7 +235,10 @@ pub(crate) enum ConfigAction {
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(crate) enum DbAction {
     /// Migrate the database to the schema of this version
-    Migrate,
+    Migrate {
+        #[command(flatten)]
+        output: Output,
+    },
 }
 
 /// Flags of `serve`. Hidden flags are for features of later versions; they are accepted with a

@@ -5,23 +5,26 @@
 
 use serde::Serialize;
 use tidegate_config::{EffectiveSetting, Layers, Overrides, Patch, schema};
-use tidegate_server::{ChangeOrigin, Database, SettingUpdate, StartError, check_change};
+use tidegate_server::{
+    AuditEntry, ChangeOrigin, Database, SettingUpdate, StartError, check_change,
+};
 
+use crate::args::output::Output;
 use crate::args::{ConfigAction, ConfigLocation};
 use crate::failure::Failure;
-use crate::terminal::{eprint_line, print};
+use crate::terminal::{eprint_line, print, print_json};
 
 /// Runs a `config` subcommand.
 pub(crate) fn config(location: ConfigLocation, action: ConfigAction) -> Result<(), Failure> {
     match action {
         ConfigAction::Schema => print(schema().trim_end()),
-        ConfigAction::Show { part, json } => show(location, &part, json),
-        ConfigAction::Set { pairs } => change(location, &set(&pairs)?),
-        ConfigAction::Unset { keys } => {
+        ConfigAction::Show { part, output } => show(location, &part, output),
+        ConfigAction::Set { pairs, output } => change(location, &set(&pairs)?, output),
+        ConfigAction::Unset { keys, output } => {
             let patch = keys.iter().fold(Patch::default(), |patch, key| patch.unset(key));
-            change(location, &patch)
+            change(location, &patch, output)
         }
-        ConfigAction::History { limit } => history(location, limit),
+        ConfigAction::History { limit, output } => history(location, limit, output),
     }
 }
 
@@ -33,7 +36,7 @@ fn set(pairs: &[String]) -> Result<Patch, Failure> {
     })
 }
 
-fn show(location: ConfigLocation, part: &str, json: bool) -> Result<(), Failure> {
+fn show(location: ConfigLocation, part: &str, output: Output) -> Result<(), Failure> {
     let layers = location.layers()?;
     let layers = match Database::from_config(&layers.validate()?)? {
         None => layers,
@@ -49,7 +52,7 @@ fn show(location: ConfigLocation, part: &str, json: bool) -> Result<(), Failure>
         eprint_line(&warning.to_string());
     }
     let shown: Vec<_> = layers.effective().into_iter().filter(|one| one.is_in(part)).collect();
-    if json {
+    if output.json {
         let settings: Vec<_> = shown.iter().map(SettingWithPlace::from).collect();
         return print(&serde_json::to_string_pretty(&settings).map_err(Failure::Json)?);
     }
@@ -86,11 +89,21 @@ fn table(settings: &[EffectiveSetting]) -> String {
     settings.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn change(location: ConfigLocation, patch: &Patch) -> Result<(), Failure> {
+/// The result of a change.
+#[derive(Serialize)]
+struct Changed {
+    /// The revision of the database after it.
+    revision: u64,
+}
+
+fn change(location: ConfigLocation, patch: &Patch, output: Output) -> Result<(), Failure> {
     patch.check()?;
     let layers = location.layers()?;
     let database = Database::from_config(&layers.validate()?)?.ok_or(Failure::NoDatabase)?;
     let revision = crate::block_on(write(&database, &layers, patch))??;
+    if output.json {
+        return print_json(&Changed { revision });
+    }
     print(&format!("revision {revision}"))
 }
 
@@ -122,10 +135,19 @@ fn print_new_warnings(before: &Layers, after: &Layers) {
     }
 }
 
-fn history(location: ConfigLocation, limit: usize) -> Result<(), Failure> {
+/// Changes, latest first, as in the admin API.
+#[derive(Serialize)]
+struct History {
+    changes: Vec<AuditEntry>,
+}
+
+fn history(location: ConfigLocation, limit: usize, output: Output) -> Result<(), Failure> {
     let plan = location.layers()?.validate()?;
     let database = Database::from_config(&plan)?.ok_or(Failure::NoDatabase)?;
     let history = crate::block_on(database.history(limit))??;
+    if output.json {
+        return print_json(&History { changes: history });
+    }
     let lines = history.iter().map(|one| {
         let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
         let who = one.who.as_deref().unwrap_or("-");

@@ -9,6 +9,8 @@ use tidegate_replay::ReplayError;
 use tidegate_server::{ChangeError, CreateTokenError, DatabaseError, StartError};
 
 use crate::activation::ActivationError;
+use crate::demo::DemoError;
+use crate::status::StatusError;
 
 /// An error that ends the program.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +37,11 @@ pub(crate) enum Failure {
     Activation(#[from] ActivationError),
     #[error("cannot create a token: {0}")]
     Token(#[from] CreateTokenError),
-    #[error("cannot write JSON: {0}")]
+    #[error(transparent)]
+    Demo(#[from] DemoError),
+    #[error(transparent)]
+    Status(#[from] StatusError),
+    #[error("cannot serialize the result: {0}")]
     Json(serde_json::Error),
     #[error(transparent)]
     Start(#[from] StartError),
@@ -51,11 +57,20 @@ pub(crate) enum Failure {
     Runtime(io::Error),
     #[error("cannot write to standard output: {0}")]
     Output(io::Error),
+    /// A failure that is in the JSON on standard output already.
+    #[error(transparent)]
+    Reported(Box<Failure>),
 }
 
 impl Failure {
+    /// Whether standard error should say what failed.
+    pub(crate) const fn is_reported(&self) -> bool {
+        matches!(self, Self::Reported(_))
+    }
+
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
+            Self::Reported(failure) => failure.exit_code(),
             Self::Config(_)
             | Self::Start(StartError::Configuration(
                 ChangeError::Config(_) | ChangeError::Limit { .. } | ChangeError::TierKind { .. },
@@ -67,6 +82,7 @@ impl Failure {
             | Self::NoBucket(_)
             | Self::NoValue(_) => ExitCode::from(2),
             Self::Replay(error) if error.is_usage() => ExitCode::from(2),
+            Self::Status(error) if error.is_usage() => ExitCode::from(2),
             _ => ExitCode::FAILURE,
         }
     }

@@ -6,9 +6,12 @@
 mod activation;
 mod args;
 mod check;
+mod completions;
 mod config;
 mod db;
+mod demo;
 mod failure;
+mod http_client;
 mod install_files;
 mod key;
 mod location;
@@ -17,8 +20,10 @@ mod notify;
 mod progress;
 mod serve;
 mod simulate;
+mod status;
 mod suggest;
 mod terminal;
+mod version;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -33,20 +38,26 @@ static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
+        Command::Demo(args) => demo::demo(&args),
         Command::Serve(args) => serve::serve(args),
-        Command::Check { file, strict } => check::check(file, strict),
+        Command::Check { file, strict, output } => check::check(file, strict, output),
         Command::Simulate(args) => simulate::simulate(args),
         Command::Suggest(args) => suggest::suggest(&args),
         Command::Config { location, action } => config::config(location, action),
         Command::InstallFiles { folder } => install_files::install_files(&folder),
-        Command::Key => key::key(),
+        Command::Key { output } => key::key(output),
+        Command::Status(args) => status::status(args),
+        Command::Completions { shell } => completions::completions(shell),
+        Command::Version { output } => version::version(output),
         Command::Db { location, action } => db::db(location, action),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // If standard error is closed, the exit code must suffice.
-            let _ = writeln!(io::stderr(), "{failure}");
+            if !failure.is_reported() {
+                // If standard error is closed, the exit code must suffice.
+                let _ = writeln!(io::stderr(), "{failure}");
+            }
             failure.exit_code()
         }
     }

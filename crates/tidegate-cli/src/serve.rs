@@ -12,7 +12,7 @@ use crate::activation;
 use crate::args::{DOCUMENTS, ServeArgs};
 use crate::failure::Failure;
 use crate::notify::Notifier;
-use crate::terminal::{eprint_line, print};
+use crate::terminal::{eprint_line, has_color, print};
 
 /// Runs the server until a signal stops it.
 pub(crate) fn serve(args: ServeArgs) -> Result<(), Failure> {
@@ -159,7 +159,7 @@ fn init_logging() -> Result<(), Failure> {
     let filter_text = environment.iter().find(|(name, _)| name == "TIDEGATE_LOG");
     let filter_text = filter_text.map_or("info", |(_, filter_text)| filter_text);
     let filter = EnvFilter::builder().parse(filter_text)?;
-    let use_color = io::stderr().is_terminal();
+    let use_color = has_color(&environment, io::stderr().is_terminal());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(use_color)

@@ -44,7 +44,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tidegate-config",
         ],
     ),
-    ("tidegate-cli", &["tidegate-server", "tidegate-config", "tidegate-replay", "tidegate-core"]),
+    (
+        "tidegate-cli",
+        &["tidegate-server", "tidegate-config", "tidegate-replay", "tidegate-sim", "tidegate-core"],
+    ),
     ("tidegate-sim", &[]),
     ("tidegate-testkit", &["tidegate-core"]),
 ];
