@@ -35,7 +35,7 @@ pub(crate) fn status(args: StatusArgs) -> Result<(), Failure> {
     let overview = crate::block_on(Overview::read(&api))??;
     if args.output.json {
         print_json(&overview)?;
-    } else {
+    } else if !(args.quiet && overview.is_ready()) {
         print(&screen::text(&overview))?;
     }
     match overview.is_ready() {

@@ -7,6 +7,7 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate status
   tidegate status --admin http://127.0.0.1:6070
+  tidegate status --quiet && echo ready
   TIDEGATE_ADMIN_TOKEN=... tidegate status --admin 10.0.0.5:6070 --json
 
 Without --admin, the address is listen.admin of the configuration. If the server has admin tokens,
@@ -23,6 +24,9 @@ pub(crate) struct StatusArgs {
     /// Address of the admin API: http://HOST:PORT or HOST:PORT [default: listen.admin]
     #[arg(long, value_name = "URL")]
     pub(crate) admin: Option<String>,
+    /// Print nothing if the server is ready, for health checks
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) output: Output,
 }

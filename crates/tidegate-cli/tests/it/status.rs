@@ -64,6 +64,17 @@ fn everything_is_on_one_screen() {
 }
 
 #[test]
+fn nothing_is_printed_for_a_health_check_that_passes() {
+    let here = tempfile::tempdir().unwrap();
+    let serving = Serving::start(&mut serve(here.path(), &[]));
+    let quiet = ["status", "--quiet", "--admin", &serving.admin];
+    let ended = run(here.path(), &quiet);
+    assert_eq!((ended.code, &*ended.stdout, &*ended.stderr), (Some(0), "", ""), "{ended:?}");
+    let ended = run(here.path(), &[&quiet[..], &["--json"]].concat());
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+}
+
+#[test]
 fn json_has_the_same() {
     let here = tempfile::tempdir().unwrap();
     let (_provider, serving) = called(here.path());
