@@ -146,7 +146,7 @@ fn remove(folder: &Path) -> Result<()> {
 
 /// Time of the commit in seconds; of the epoch in a source archive without `SOURCE_DATE_EPOCH`.
 fn commit_time() -> Result<u64> {
-    let given = std::env::var_os("SOURCE_DATE_EPOCH").map(|time| time.into_string());
+    let given = std::env::var_os("SOURCE_DATE_EPOCH").map(std::ffi::OsString::into_string);
     let time = match given {
         Some(Ok(time)) => time,
         Some(Err(time)) => bail!("SOURCE_DATE_EPOCH is {time:?}, which is not a number of seconds"),

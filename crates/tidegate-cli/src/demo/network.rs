@@ -106,10 +106,12 @@ mod tests {
 
     #[test]
     fn milliseconds_come_before_seconds() {
-        let headers = |pairs: &[(&'static str, &'static str)]| {
-            pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
+        let wait = |pairs: &[(&str, &str)]| {
+            let header = |(name, value): &(&str, &str)| {
+                (name.parse::<http::HeaderName>().unwrap(), value.parse().unwrap())
+            };
+            retry_after(&pairs.iter().map(header).collect())
         };
-        let wait = |pairs| retry_after(&headers(pairs).collect());
         assert_eq!(wait(&[]), None);
         assert_eq!(wait(&[("retry-after", "2")]), Some(Duration::from_secs(2)));
         let both = [("retry-after", "2"), ("retry-after-ms", "1500")];

@@ -143,17 +143,32 @@ fn passed_sockets_replace_the_configured_ones() {
     assert_eq!(serving.stop("TERM").code, Some(0));
 }
 
+/// Starts the program with one passed socket, connects to it, and returns how the program ends.
+fn end_activated(name: &str, address: SocketAddr) -> (Option<i32>, String) {
+    let here = tempfile::tempdir().unwrap();
+    let mut child = activated(here.path(), &[(name, address)]).spawn().unwrap();
+    let to = SocketAddr::from(([127, 0, 0, 1], address.port()));
+    let _first = wait_until("the launcher to listen", || TcpStream::connect(to).ok());
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    (child.wait().unwrap().code(), stderr)
+}
+
+/// A passed socket is no way around the rule for addresses beyond loopback.
+#[test]
+fn a_passed_admin_socket_beyond_loopback_requires_tokens() {
+    let address = SocketAddr::from(([0, 0, 0, 0], free_address().port()));
+    let (code, stderr) = end_activated("admin", address);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("write_tokens"), "{stderr}");
+}
+
 /// A mistake in a socket unit is reported instead of opening another port.
 #[test]
 fn unusable_sockets_are_reported() {
     let here = tempfile::tempdir().unwrap();
-    let address = free_address();
-    let mut command = activated(here.path(), &[("web", address)]);
-    let mut child = command.spawn().unwrap();
-    let _first = wait_until("the launcher to listen", || TcpStream::connect(address).ok());
-    let mut stderr = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(2));
+    let (code, stderr) = end_activated("web", free_address());
+    assert_eq!(code, Some(2), "{stderr}");
     for text in ["file descriptor 3", "\"web\"", "FileDescriptorName="] {
         assert!(stderr.contains(text), "{text} in {stderr}");
     }

@@ -198,7 +198,7 @@ fn metrics_and_headers() {
         let request = request.header("content-type", "application/json").config();
         let mut reply = request.http_status_as_error(false).build().send(call.to_string()).unwrap();
         reply.body_mut().read_to_string().unwrap();
-        let names = reply.headers().keys().map(ureq::http::HeaderName::as_str);
+        let names = reply.headers().keys().map(http::HeaderName::as_str);
         let ours = names.filter(|name| name.starts_with("x-tidegate-"));
         found.extend(ours.map(|name| format!("metric header {name}")));
     }

@@ -75,9 +75,11 @@ impl AccessParser {
     }
 }
 
-/// Returns what is before the time, the time, and what follows the opening quote of the request.
+/// What is before the time, the time, and what follows the opening quote of the request.
+type Parts<'l> = (&'l [u8], &'l [u8; ACCESS_LENGTH], &'l [u8]);
+
 #[inline]
-fn split(line: &[u8]) -> Result<(&[u8], &[u8; ACCESS_LENGTH], &[u8]), LineError> {
+fn split(line: &[u8]) -> Result<Parts<'_>, LineError> {
     let quote = memchr(b'"', line).ok_or(LineError::NoRequest)?;
     let before = line[..quote].strip_suffix(b"] ").ok_or(LineError::NoRequest)?;
     let (before, date) = before.split_last_chunk().ok_or(LineError::NoRequest)?;

@@ -14,7 +14,7 @@ pub(super) fn duration(millis: u64) -> String {
     };
     match seconds {
         0 => format!("{millis} ms"),
-        1..60 if millis % 1_000 == 0 => format!("{seconds} s"),
+        1..60 if millis.is_multiple_of(1_000) => format!("{seconds} s"),
         1..60 => {
             let decimals = format!("{:03}", millis % 1_000);
             format!("{seconds}.{} s", decimals.trim_end_matches('0'))

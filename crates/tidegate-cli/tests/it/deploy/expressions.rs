@@ -55,8 +55,6 @@ pub(super) fn names(expression: &str) -> Names {
         let next = tokens.get(index + 1);
         match (closing, token) {
             (Some(end), Token::Sign(sign)) if *sign == end => closing = None,
-            // A duration.
-            (Some(']'), _) => {}
             (Some('}'), Token::Word(label)) => {
                 let value = tokens[index + 1..].iter().find_map(|token| match token {
                     Token::Text(text) => Some(text.clone()),
@@ -68,7 +66,6 @@ pub(super) fn names(expression: &str) -> Names {
                 names.labels.push((label.clone(), value.filter(|_| is_equal)));
             }
             (Some(')'), Token::Word(label)) => names.labels.push((label.clone(), None)),
-            (Some(_), _) => {}
             (None, Token::Sign('{')) => closing = Some('}'),
             (None, Token::Sign('[')) => closing = Some(']'),
             (None, Token::Word(word)) => {
@@ -83,7 +80,8 @@ pub(super) fn names(expression: &str) -> Names {
                     names.metrics.push(word.clone());
                 }
             }
-            (None, _) => {}
+            // Other signs, values of labels, and durations.
+            _ => {}
         }
     }
     names

@@ -94,7 +94,7 @@ pub(super) struct CallResult {
     pub(super) head_after: Duration,
     /// Total time.
     pub(super) took: Duration,
-    headers: ureq::http::HeaderMap,
+    headers: http::HeaderMap,
 }
 
 /// Options of a plain call.

@@ -155,7 +155,8 @@ fn first_call_is_estimated_and_later_calls_are_counted() {
     let ready = || gateway.metric("tidegate_llm_tokenizer_ready", &[]);
     assert_eq!(ready(), 0.0, "nothing is unpacked before a call needs it");
     // A hundred tokens, which the estimate takes for half as many.
-    let messages = json!([{ "role": "user", "content": ["a"; 100].join(" ") }]);
+    let text = ["a"; 100].join(" ");
+    let messages = json!([{ "role": "user", "content": text }]);
     let body = json!({ "model": MODEL, "messages": messages });
     let mut before = 0.0;
     let mut count = |calls: f64| {
