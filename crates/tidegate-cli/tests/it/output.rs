@@ -200,6 +200,7 @@ fn bash_completes_with_the_script() {
         ended.stdout
     };
     let commands = complete("tidegate comp");
-    assert!(commands.contains("complete -F _tidegate") && commands.ends_with("completions\n"));
+    assert!(commands.contains("-F _tidegate tidegate\n"), "{commands}");
+    assert!(commands.ends_with("\ncompletions\n"), "{commands}");
     assert!(complete("tidegate demo --fa").ends_with("--fast\n"));
 }
