@@ -5,7 +5,8 @@
 //! Run it as
 //! `cargo xtask bench core`, `cargo xtask bench pacing`,
 //! `cargo xtask bench redis`, `cargo xtask bench durable`, `cargo xtask bench inbound`, `cargo xtask bench outbound`,
-//! `cargo xtask bench gateway`, `cargo xtask bench replay` and `cargo xtask bench instructions`. `cargo xtask soak attacks`
+//! `cargo xtask bench gateway`, `cargo xtask bench replay`, `cargo xtask bench outcome` and
+//! `cargo xtask bench instructions`. `cargo xtask soak attacks`
 //! uses this program too.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "benchmarks print to the terminal")]
 
@@ -23,6 +24,7 @@ mod keys;
 mod machine;
 mod measure;
 mod outbound;
+mod outcome;
 mod pacing;
 mod progress;
 mod remote;
@@ -128,6 +130,22 @@ enum Bench {
         #[arg(long, value_name = "FILE")]
         tidegate: PathBuf,
     },
+    /// Forty agents on a limited account in real time: with the retries of their SDK, through the
+    /// LiteLLM proxy, through Portkey's gateway, and through this one.
+    Outcome {
+        /// Make one short run of each: about five minutes.
+        #[arg(long)]
+        quick: bool,
+        /// The `tidegate` program. `cargo xtask bench outcome` builds it.
+        #[arg(long, value_name = "FILE")]
+        tidegate: PathBuf,
+        /// Python with the client and LiteLLM. `cargo xtask bench outcome` installs both.
+        #[arg(long, value_name = "FILE")]
+        python: PathBuf,
+        /// Portkey's gateway. `cargo xtask bench outcome` installs it.
+        #[arg(long, value_name = "FILE")]
+        portkey: PathBuf,
+    },
     /// Instructions of a gateway call and of `POST /v1/take` in the built program, by callgrind.
     Instructions {
         /// The `tidegate` program. `cargo xtask bench instructions` builds it.
@@ -205,6 +223,10 @@ fn main() -> anyhow::Result<()> {
         }
         Bench::Replay { quick, tidegate } => {
             replay::run(if quick { replay::QUICK } else { replay::THOROUGH }, &tidegate)
+        }
+        Bench::Outcome { quick, tidegate, python, portkey } => {
+            let effort = if quick { outcome::QUICK } else { outcome::THOROUGH };
+            outcome::run(effort, &outcome::Programs { python, tidegate, portkey })
         }
         Bench::Instructions { program, before } => instructions::run(&program, before.as_deref()),
         Bench::Attacks { minutes, tidegate } => {

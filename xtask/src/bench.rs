@@ -65,6 +65,14 @@ pub(crate) enum Bench {
         #[arg(long)]
         quick: bool,
     },
+    /// Forty agents on a limited account in real time: with the retries of their SDK, through the
+    /// LiteLLM proxy, through Portkey's gateway, and through this one. Installs the peers below the
+    /// target folder. Takes about half an hour.
+    Outcome {
+        /// Make one short run of each: about five minutes.
+        #[arg(long)]
+        quick: bool,
+    },
     /// Number of crates and build time that the library adds to a program, compared with governor.
     /// Two empty programs are built alternately from scratch. Takes some minutes.
     Footprint {
@@ -104,6 +112,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::Outbound { quick } => ("outbound", *quick),
         Bench::Gateway { quick } => ("gateway", *quick),
         Bench::Replay { quick } => ("replay", *quick),
+        Bench::Outcome { quick } => ("outcome", *quick),
         Bench::Instructions { .. } => ("instructions", false),
         // Measured by this task, because the benchmark program depends on both crates.
         Bench::Footprint { quick } => return footprint::run(*quick),
@@ -129,12 +138,23 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
             command.arg("--before").arg(absolute(before)?);
         }
     }
-    if let Bench::Gateway { .. } | Bench::Durable { .. } | Bench::Replay { .. } = bench {
+    let runs_program = matches!(
+        bench,
+        Bench::Gateway { .. }
+            | Bench::Durable { .. }
+            | Bench::Replay { .. }
+            | Bench::Outcome { .. }
+    );
+    if runs_program {
         command.arg("--tidegate").arg(tidegate()?);
     }
     if let Bench::Durable { .. } = bench {
         tools::npm()?;
         worker::bundle()?;
+    }
+    if let Bench::Outcome { .. } = bench {
+        let peers = tools::peers()?;
+        command.arg("--python").arg(peers.python).arg("--portkey").arg(peers.portkey);
     }
     if let Bench::Gateway { .. } = bench {
         match tools::nginx() {

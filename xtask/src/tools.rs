@@ -11,6 +11,7 @@ mod faketime;
 mod lintian;
 mod nginx;
 mod npm;
+mod peers;
 mod postgres;
 mod programs;
 mod promtool;
@@ -33,6 +34,7 @@ pub(crate) use cargo_fuzz::install as cargo_fuzz;
 pub(crate) use lintian::install as lintian;
 pub(crate) use nginx::install as nginx;
 pub(crate) use npm::{install as npm, program as npm_program, script as npm_script};
+pub(crate) use peers::install as peers;
 pub(crate) use rust_source::install as rust_source;
 pub(crate) use wasm::{WasmToolchain, install as wasm};
 

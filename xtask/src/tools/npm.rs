@@ -34,21 +34,28 @@ const LINKED: [(&str, usize); 3] =
 
 /// Installs the packages unless they are up to date, and creates missing links to them.
 pub(crate) fn install() -> Result<()> {
-    let home = folder().join("npm");
-    let manifests = project::root().join(MANIFESTS);
-    let wanted =
-        fs::read(manifests.join(LOCK)).context("cannot read xtask/npm/package-lock.json")?;
-    if !is_complete(&home, &wanted) {
-        ensure_node()?;
-        println!("installing npm packages, which takes a minute");
-        fill(&home, &manifests)?;
-        // Written last, so that an incomplete installation is repeated.
-        fs::write(home.join(STAMP), wanted).context("cannot write to the tools folder")?;
-    }
+    packages("npm", MANIFESTS)?;
     for (folder, depth) in LINKED {
         link(&project::root().join(folder), depth)?;
     }
     Ok(())
+}
+
+/// Installs the packages of a folder with a manifest and a lock file, relative to the root, into a
+/// folder of the tools, unless they are up to date.
+pub(super) fn packages(name: &str, manifests: &str) -> Result<()> {
+    let home = folder().join(name);
+    let manifests = project::root().join(manifests);
+    let lock = manifests.join(LOCK);
+    let wanted = fs::read(&lock).with_context(|| format!("cannot read {}", lock.display()))?;
+    if is_complete(&home, &wanted) {
+        return Ok(());
+    }
+    ensure_node()?;
+    println!("installing npm packages, which takes a minute");
+    fill(&home, &manifests)?;
+    // Written last, so that an incomplete installation is repeated.
+    fs::write(home.join(STAMP), wanted).context("cannot write to the tools folder")
 }
 
 /// The path of a program of an installed package.
@@ -131,30 +138,35 @@ fn parse_version(output: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn read(file: &str) -> serde_json::Value {
-        let path = project::root().join(MANIFESTS).join(file);
+    /// The folders with manifests: for tests and builds, and for a benchmark.
+    const ALL: [&str; 2] = [MANIFESTS, super::super::peers::NPM];
+
+    fn read(folder: &str, file: &str) -> serde_json::Value {
+        let path = project::root().join(folder).join(file);
         serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
     }
 
     #[test]
     fn every_package_is_pinned_and_locked() {
-        let manifest = read(MANIFEST);
-        let lock = read(LOCK);
-        for (name, version) in manifest["devDependencies"].as_object().unwrap() {
-            let version = version.as_str().unwrap();
-            assert!(version.starts_with(|c: char| c.is_ascii_digit()), "{name} {version}");
-            let locked = &lock["packages"][format!("node_modules/{name}")];
-            assert_eq!(locked["version"], version, "{name}");
+        for folder in ALL {
+            let (manifest, lock) = (read(folder, MANIFEST), read(folder, LOCK));
+            for (name, version) in manifest["devDependencies"].as_object().unwrap() {
+                let version = version.as_str().unwrap();
+                assert!(version.starts_with(|c: char| c.is_ascii_digit()), "{name} {version}");
+                let locked = &lock["packages"][format!("node_modules/{name}")];
+                assert_eq!(locked["version"], version, "{name}");
+            }
         }
     }
 
     #[test]
     fn the_lock_file_names_no_registry_and_has_all_digests() {
-        let lock = read(LOCK);
-        let packages = lock["packages"].as_object().unwrap();
-        for (name, package) in packages.iter().filter(|(name, _)| !name.is_empty()) {
-            assert!(package.get("resolved").is_none(), "{name}");
-            assert!(package.get("integrity").is_some(), "{name}");
+        for lock in ALL.map(|folder| read(folder, LOCK)) {
+            let packages = lock["packages"].as_object().unwrap();
+            for (name, package) in packages.iter().filter(|(name, _)| !name.is_empty()) {
+                assert!(package.get("resolved").is_none(), "{name}");
+                assert!(package.get("integrity").is_some(), "{name}");
+            }
         }
     }
 

@@ -1,7 +1,7 @@
-//! Creates a Python virtual environment with the official client libraries of providers, below the
-//! target folder.
+//! Creates Python virtual environments below the target folder: one with the official client
+//! libraries of providers, for tests, and one with a peer, for a benchmark.
 //!
-//! A requirements file pins its contents. The environment has a copy of that file once it is
+//! A requirements file pins the contents. An environment has a copy of that file once it is
 //! complete; if the two differ, the environment is recreated.
 
 use std::fs;
@@ -24,14 +24,20 @@ pub(super) fn install() -> Result<()> {
     if is_overridden("TIDEGATE_PYTHON") {
         return Ok(());
     }
-    let required = project::root().join(REQUIREMENTS);
-    let wanted = fs::read(&required).with_context(|| format!("cannot read {REQUIREMENTS}"))?;
-    let home = folder().join("python");
+    environment("python", REQUIREMENTS)
+}
+
+/// Creates an environment in a folder of the tools from a requirements file, whose path is relative
+/// to the root, unless it is up to date.
+pub(super) fn environment(name: &str, requirements: &str) -> Result<()> {
+    let required = project::root().join(requirements);
+    let wanted = fs::read(&required).with_context(|| format!("cannot read {requirements}"))?;
+    let home = folder().join(name);
     if is_complete(&home, &wanted) {
         return Ok(());
     }
     ensure_python()?;
-    println!("installing the Python client libraries of providers, which takes a few minutes");
+    println!("installing the Python packages of {requirements}, which takes a few minutes");
     make(&home, &required)?;
     // Written last, so that an incomplete environment is recreated.
     fs::write(home.join(STAMP), wanted).context("cannot write to the tools folder")
@@ -55,7 +61,7 @@ fn make(home: &Path, required: &Path) -> Result<()> {
     install.args(["-m", "pip", "--quiet", "--disable-pip-version-check", "install"]);
     // Binary packages only: compiling would require further tools.
     install.args(["--only-binary", ":all:", "--requirement"]).arg(required);
-    run_quietly(install).context("cannot install the Python client libraries of providers")
+    run_quietly(install).context("cannot install the Python packages")
 }
 
 /// Ensures that Python has venv, which Debian has in a separate package.
