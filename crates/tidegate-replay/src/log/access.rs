@@ -59,7 +59,7 @@ impl AccessParser {
 
     #[inline]
     pub(crate) fn parse<'l>(&mut self, line: &'l [u8]) -> Result<RawEvent<'l>, LineError> {
-        let (before, date, request) = split(line)?;
+        let Parts { before, date, request } = split(line)?;
         let time = self.time.parse(date)?;
         let key = match self.key {
             AccessKey::Address => address(before),
@@ -75,8 +75,14 @@ impl AccessParser {
     }
 }
 
-/// What is before the time, the time, and what follows the opening quote of the request.
-type Parts<'l> = (&'l [u8], &'l [u8; ACCESS_LENGTH], &'l [u8]);
+/// Parts of a line.
+struct Parts<'l> {
+    /// Address, ident and user.
+    before: &'l [u8],
+    date: &'l [u8; ACCESS_LENGTH],
+    /// What follows the opening quote of the request.
+    request: &'l [u8],
+}
 
 #[inline]
 fn split(line: &[u8]) -> Result<Parts<'_>, LineError> {
@@ -87,7 +93,7 @@ fn split(line: &[u8]) -> Result<Parts<'_>, LineError> {
     if before.is_empty() {
         return Err(LineError::Missing("address"));
     }
-    Ok((before, date, &line[quote + 1..]))
+    Ok(Parts { before, date, request: &line[quote + 1..] })
 }
 
 #[inline]
