@@ -32,10 +32,17 @@ pub(crate) fn status(args: StatusArgs) -> Result<(), Failure> {
     let environment = process_environment();
     let token = environment.get(TOKEN).filter(|token| !token.is_empty());
     let api = AdminApi::new(authority, token.map(ToOwned::to_owned));
+    if args.quiet {
+        // Readiness needs no token, unlike the rest.
+        return match overview::is_ready(&crate::block_on(api.readiness())??) {
+            true => Ok(()),
+            false => Err(StatusError::NotReady.into()),
+        };
+    }
     let overview = crate::block_on(Overview::read(&api))??;
     if args.output.json {
         print_json(&overview)?;
-    } else if !(args.quiet && overview.is_ready()) {
+    } else {
         print(&screen::text(&overview))?;
     }
     match overview.is_ready() {

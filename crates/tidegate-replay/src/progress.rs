@@ -8,7 +8,7 @@ pub trait Progress {
     fn advance(&mut self, events: u64);
 }
 
-/// Tells nobody.
+/// Discards everything.
 impl Progress for () {
     fn start(&mut self, _: &str, _: u64) {}
     fn advance(&mut self, _: u64) {}

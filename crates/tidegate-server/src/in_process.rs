@@ -52,6 +52,9 @@ impl InProcess {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        // Not while time passes in the simulation: it would depend on the machine which calls are
+        // estimated.
+        tidegate_providers::tokens::prepare();
         let plan = layers.validate().map_err(ChangeError::from)?;
         let store = MemoryStore::builder()
             .max_memory(plan.store.max_memory.value.bytes())

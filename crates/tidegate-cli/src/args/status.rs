@@ -24,7 +24,8 @@ pub(crate) struct StatusArgs {
     /// Address of the admin API: http://HOST:PORT or HOST:PORT [default: listen.admin]
     #[arg(long, value_name = "URL")]
     pub(crate) admin: Option<String>,
-    /// Print nothing if the server is ready, for health checks
+    /// Only check whether the server is ready, for health checks: print nothing if it is. Needs no
+    /// token
     #[arg(long, conflicts_with = "json")]
     pub(crate) quiet: bool,
     #[command(flatten)]

@@ -8,6 +8,9 @@ use serde_json::Value;
 use super::admin_api::{AdminApi, StatusError};
 use super::samples::Samples;
 
+/// Status of a server that can decide.
+const READY: &str = "ready";
+
 /// The state of a server.
 #[derive(Debug, Serialize)]
 pub(super) struct Overview {
@@ -116,8 +119,13 @@ impl Overview {
     }
 
     pub(super) fn is_ready(&self) -> bool {
-        self.status == "ready"
+        self.status == READY
     }
+}
+
+/// Whether a document of `/readyz` says that the server is ready.
+pub(super) fn is_ready(readiness: &Value) -> bool {
+    readiness["status"] == READY
 }
 
 impl Reason {

@@ -147,6 +147,8 @@ fn the_token_is_sent_and_never_shown() {
         let mut command = tidegate(here.path(), &["status", "--admin", &serving.admin]);
         end(command.envs(token.map(|token| (TOKEN, token))))
     };
+    let ended = run(here.path(), &["status", "--quiet", "--admin", &serving.admin]);
+    assert_eq!((ended.code, &*ended.stderr), (Some(0), ""), "readiness needs no token: {ended:?}");
     let ended = ask(None);
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("needs a token: set TIDEGATE_ADMIN_TOKEN"), "{ended:?}");
@@ -180,4 +182,6 @@ fn a_server_that_is_not_ready_is_shown_and_a_failure() {
         (&"not ready".into(), &true.into())
     );
     assert_eq!((&shown["reasons"][0]["code"], ended.stderr.as_str()), (&"store".into(), ""));
+    let ended = run(here.path(), &["status", "--quiet", "--admin", &serving.admin]);
+    assert_eq!((ended.code, &*ended.stderr), (Some(1), "the server is not ready\n"), "{ended:?}");
 }

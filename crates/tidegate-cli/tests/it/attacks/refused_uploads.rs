@@ -57,9 +57,10 @@ fn callers_that_send_everything_first_read_why_they_are_refused() {
     let file = format!("POST /openai/v1/files HTTP/1.1\r\n{authorized}{file}");
     let long = format!("POST /v1/take HTTP/1.1\r\nx-long: {}\r\n", "x".repeat(32 * 1024));
     for (to, head, size, status) in [
+        // First, while the quota of the minute is used up.
+        (http, file, 50 * MIB, 429),
         (http, format!("POST /v1/take HTTP/1.1\r\n{JSON}"), 50 * MIB, 413),
         (http, chat, 80 * MIB, 413),
-        (http, file, 50 * MIB, 429),
         (http, "POST /v1/take HTTP/1.1\r\n".to_owned(), 50 * MIB, 415),
         (http, format!("POST /nothing HTTP/1.1\r\n{JSON}"), 50 * MIB, 404),
         (http, long, 50 * MIB, 431),
