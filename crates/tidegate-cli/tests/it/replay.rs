@@ -10,6 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
 
+use crate::output::is_listed;
 use crate::program::{Ended, end, program, run, tidegate};
 
 /// The example of docs/simulate.md.
@@ -118,6 +119,7 @@ fn a_search_finds_the_smallest_capacity() {
     fs::write(here.path().join("x.log"), combined()).unwrap();
     let args = ["--log", "x.log", "--search", "--deny-below", "5%", "--html", "x.html"];
     let report = simulated(here.path(), &args);
+    is_listed("tidegate simulate", &report);
     let search = &report["search"];
     assert_eq!((&search["deny_below"], &search["by"]), (&"5%".into(), &"requests".into()));
     // Less than 8 of 160 may be denied: at 70/min and above, 33 of the 40 have to fit at once.
@@ -227,6 +229,7 @@ fn a_suggestion_is_a_valid_configuration() {
     let ended = run(here.path(), &["suggest", "--json", "--log", "x.log"]);
     let report: Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!((&report["format"], &report["recommended"]), (&1.into(), &"p99+50%".into()));
+    is_listed("tidegate suggest", &report);
     assert_eq!(report["configuration"], limit);
     let choices = report["choices"].as_array().unwrap();
     let numbers = choices
