@@ -1,5 +1,7 @@
 //! Counts compared with those of another implementation, which also has the original vocabulary.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use proptest::prelude::*;
 use proptest::string::string_regex;
 
