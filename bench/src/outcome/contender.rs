@@ -1,6 +1,7 @@
 //! What stands between the agents and the provider.
 
 use std::fs::{self, File};
+use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -68,8 +69,8 @@ impl Contender {
         match self {
             Self::Nothing => Ok(Running::of(Process::None, format!("{provider}/v1"))),
             Self::LiteLlm => litellm(programs, provider, ""),
-            // Five calls of half a second each are the ten calls a second that the account has.
-            Self::LiteLlmBounded => litellm(programs, provider, "      max_parallel_requests: 5\n"),
+            // Ten calls a second of half a second each are five at once; more for the proxy's own time.
+            Self::LiteLlmBounded => litellm(programs, provider, "      max_parallel_requests: 8\n"),
             Self::Portkey => portkey(programs, provider),
             Self::Ours => ours(
                 programs,
@@ -90,6 +91,8 @@ impl Contender {
 pub(super) struct Running {
     base_url: String,
     headers: Vec<(&'static str, String)>,
+    /// The key of callers, if it is not that of the account.
+    key: Option<String>,
     _process: Process,
 }
 
@@ -102,13 +105,16 @@ enum Process {
 
 impl Running {
     const fn of(process: Process, base_url: String) -> Self {
-        Self { base_url, headers: Vec::new(), _process: process }
+        Self { base_url, headers: Vec::new(), key: None, _process: process }
     }
 
-    /// Completes a plan with the base URL and the headers that this contender needs.
+    /// Completes a plan with the base URL, the headers and the key that this contender needs.
     pub(super) fn plan(&self, plan: impl FnOnce(String) -> Plan) -> Plan {
         let mut plan = plan(self.base_url.clone());
         plan.headers.extend(self.headers.iter().cloned());
+        if let Some(key) = &self.key {
+            plan.key.clone_from(key);
+        }
         plan
     }
 }
@@ -136,8 +142,19 @@ fn litellm(programs: &Programs, provider: &str, more: &str) -> Result<Running> {
     command.args(["--port", &address.port().to_string()]);
     // Otherwise it asks a server on the Internet for its table of prices.
     command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("LITELLM_LOG", "ERROR");
+    // It does not start without a key that cannot be guessed, not even on loopback.
+    let key = random_key()?;
+    command.env("LITELLM_MASTER_KEY", &key);
     let peer = Peer::start(command, folder, address)?;
-    Ok(Running::of(Process::Peer { _peer: peer }, format!("http://{address}/v1")))
+    let running = Running::of(Process::Peer { _peer: peer }, format!("http://{address}/v1"));
+    Ok(Running { key: Some(key), ..running })
+}
+
+/// A key that cannot be guessed.
+fn random_key() -> Result<String> {
+    let mut bytes = [0; 24];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().fold("sk-".to_owned(), |key, byte| format!("{key}{byte:02x}")))
 }
 
 /// Retries with all attempts that it has, which wait as the provider asks.
@@ -149,12 +166,12 @@ fn portkey(programs: &Programs, provider: &str) -> Result<Running> {
     let peer = Peer::start(command, folder, address)?;
     let config = json!({
         "provider": "openai",
+        "api_key": KEY,
         "custom_host": format!("{provider}/v1"),
         "retry": {"attempts": 5, "use_retry_after_header": true},
     });
     let mut running = Running::of(Process::Peer { _peer: peer }, format!("http://{address}/v1"));
     running.headers.push(("x-portkey-config", config.to_string()));
-    running.headers.push(("x-portkey-provider", "openai".to_owned()));
     Ok(running)
 }
 

@@ -5,7 +5,7 @@ use std::fmt::{Result, Write as _};
 use super::contender::Contender;
 use super::figures::Figures;
 use super::scenario::{Effort, REQUESTS, TOKENS};
-use crate::measure::{as_float, summary};
+use crate::measure::{Figure, as_float, summary};
 
 /// Formats all runs, with the notes needed to read them.
 pub(super) fn table(results: &[(Contender, Vec<Figures>)], effort: Effort) -> String {
@@ -23,8 +23,12 @@ fn write_table(text: &mut String, results: &[(Contender, Vec<Figures>)], effort:
          answers after 0.4 to 0.6 s), in real time over loopback. Three tenants with 20, 12 and 7 \
          agents have {} calls each; a quiet tenant calls every 2 s. The client is the official OpenAI \
          client for Python with its two retries; a call that fails nevertheless starts again after a \
-         second. Median (worst) of {} runs.\n",
-        effort.calls, effort.runs
+         second. {}\n",
+        effort.calls,
+        match effort.runs {
+            1 => "One run.".to_owned(),
+            runs => format!("Median (worst) of {runs} runs."),
+        }
     )?;
     writeln!(
         text,
@@ -37,14 +41,15 @@ fn write_table(text: &mut String, results: &[(Contender, Vec<Figures>)], effort:
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     )?;
     for (contender, runs) in results {
-        let most = |value: &dyn Fn(&Figures) -> f64, digits: usize| {
+        let cell = |value: &dyn Fn(&Figures) -> f64, worst: fn(&Figure) -> f64, digits: usize| {
             let figure = summary(&runs.iter().map(value).collect::<Vec<_>>(), 0);
-            format!("{:.digits$} ({:.digits$})", figure.median, figure.max)
+            match runs.len() {
+                1 => format!("{:.digits$}", figure.median),
+                _ => format!("{:.digits$} ({:.digits$})", figure.median, worst(&figure)),
+            }
         };
-        let least = |value: &dyn Fn(&Figures) -> f64, digits: usize| {
-            let figure = summary(&runs.iter().map(value).collect::<Vec<_>>(), 0);
-            format!("{:.digits$} ({:.digits$})", figure.median, figure.min)
-        };
+        let most = |value: &dyn Fn(&Figures) -> f64, digits| cell(value, |it| it.max, digits);
+        let least = |value: &dyn Fn(&Figures) -> f64, digits| cell(value, |it| it.min, digits);
         writeln!(
             text,
             "| {} | {} | {} | {} | {} % | {} % | {} | {} | {} | {} | {} |",

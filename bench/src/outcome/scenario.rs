@@ -38,7 +38,7 @@ pub(super) struct Tenant {
 pub(super) struct Plan {
     pub(super) base_url: String,
     pub(super) headers: BTreeMap<&'static str, String>,
-    key: &'static str,
+    pub(super) key: String,
     model: &'static str,
     max_tokens: u64,
     seed: u64,
@@ -89,7 +89,7 @@ impl Plan {
         Self {
             base_url,
             headers: BTreeMap::new(),
-            key: KEY,
+            key: KEY.to_owned(),
             model: MODEL,
             max_tokens: MAX_TOKENS,
             seed,
