@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -50,6 +50,8 @@ pub(super) fn check(program: &Path) -> Result<()> {
 /// A running server, which is killed when it is dropped.
 struct Server {
     child: Child,
+    /// Held open: the program ends if it cannot print its other lines.
+    stdout: BufReader<ChildStdout>,
     first_line: Duration,
 }
 
@@ -63,11 +65,11 @@ impl Server {
         }
         command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let started = now();
-        let child = command.spawn().context("cannot start the program")?;
-        let mut server = Self { child, first_line: Duration::MAX };
-        let stdout = server.child.stdout.take().context("the program has no output")?;
+        let mut child = command.spawn().context("cannot start the program")?;
+        let stdout = BufReader::new(child.stdout.take().context("the program has no output")?);
+        let mut server = Self { child, stdout, first_line: Duration::MAX };
         let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line)?;
+        server.stdout.read_line(&mut line)?;
         server.first_line = started.elapsed();
         if !line.starts_with("http://") {
             bail!("the program printed {line:?} instead of its address");
